@@ -1,0 +1,142 @@
+"""What a fault is: a small frozen dataclass, one file a kind, read by the controller and acted out inside a rank.
+
+Standard library only, so that scenario files can be checked without torch and ranks need nothing of the controller's.
+A kind belongs to one family, which says what it acts on and which method a new kind has to write:
+
+    PointFault        an instant: a phase is entered, a failpoint is reached       ``fire()``
+    CollectiveFault   one collective call                                          ``replace(call)``
+    LoaderFault       one epoch of a DataLoader                                    ``length(batches)``
+    WriteFault        one write of a checkpoint save                               ``part(size_bytes)``
+
+Every kind also says how its effect shows in the records (``missing_effect``): an order that was given but changed
+nothing is not a fault that fired.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Literal, Protocol
+
+from harness.wire import Event, Phase
+
+Level = Literal["process", "device", "host", "communication", "storage", "data", "logic"]
+Target = int | Literal["all", "nonzero", "last"] | list[int]
+
+FORBID_EXTRA = {"extra": "forbid"}  # read by pydantic in the controller; plain data here
+
+
+@dataclass(frozen=True, kw_only=True)
+class At:
+    """Where a fault fires. What is left out matches anything; of all matches the ``hit``-th is taken.
+
+    Attributes:
+        step: update number, from 1 (see harness.wire).
+        phase: the phase entered, or the one in which the collective or the write happens.
+        epoch: for loader faults: the epoch, from 0.
+        failpoint: a named point of a save with its moment, such as ``ckpt.manifest.rename:before``.
+        collective: the k-th collective, from 1: of the step if ``step`` is given, else of the process's life.
+        restart: restart count at which it fires: 0 is the first launch.
+        hit: which of the matches, from 1.
+    """
+
+    __pydantic_config__: ClassVar[dict[str, str]] = FORBID_EXTRA
+
+    step: int | None = None
+    phase: Phase | None = None
+    epoch: int | None = None
+    failpoint: str | None = None
+    collective: int | None = None
+    restart: int = 0
+    hit: int = 1
+
+
+class Call(Protocol):
+    """One collective call, as a CollectiveFault sees it."""
+
+    def issue(self) -> Any:
+        """Send it on to the real backend; returns its work handle."""
+
+    def completed(self) -> Any:
+        """A work handle that is already done, for a call that is not sent."""
+
+    def issue_like(self, numel: int | None = None) -> Any:
+        """Send one more of the same kind on a scratch tensor of ``numel`` elements (None: the same number)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fault:
+    """Base of all kinds; see the module's docstring.
+
+    Class attributes:
+        level: the level of the field's fault model.
+        places: the fields of ``At`` that this kind understands, beside ``restart`` and ``hit``.
+        certifies: what a pass says; one sentence for the README's table.
+        does_not_certify: what a pass does not say.
+    """
+
+    __pydantic_config__: ClassVar[dict[str, str]] = FORBID_EXTRA
+    level: ClassVar[Level]
+    places: ClassVar[frozenset[str]]
+    certifies: ClassVar[str]
+    does_not_certify: ClassVar[str]
+
+    kind: str
+    rank: Target
+    at: At = field(default_factory=At)
+
+    def targets(self, world_size: int) -> tuple[int, ...]:
+        """The global ranks this fault is planned on, ascending."""
+        match self.rank:
+            case "all":
+                return tuple(range(world_size))
+            case "nonzero":
+                return tuple(range(1, world_size))
+            case "last":
+                return (world_size - 1,)
+            case int(rank):
+                return (rank,)
+            case ranks:
+                return tuple(sorted(ranks))
+
+    def problems(self) -> list[tuple[str, str]]:
+        """(field, what is wrong and what is allowed) for settings that cannot work together."""
+        return []
+
+    @property
+    def ends_rank(self) -> bool:
+        """Whether the target's process ends by this fault itself."""
+        return False
+
+    def missing_effect(self, fired: Event, after: Sequence[Event]) -> str | None:
+        """None if the records prove that it took effect, else what should have been seen and was not.
+
+        Args:
+            fired: the ``fault`` event.
+            after: the same process's later events, in order.
+        """
+        raise NotImplementedError
+
+
+class PointFault(Fault):
+    def fire(self) -> None:
+        """Do it, in the rank's main thread; may not return."""
+        raise NotImplementedError
+
+
+class CollectiveFault(Fault):
+    def replace(self, call: Call) -> Any:
+        """Act in place of the collective; returns the work handle that the training code gets."""
+        raise NotImplementedError
+
+
+class LoaderFault(Fault):
+    def length(self, batches: int) -> int:
+        """How many of an epoch's ``batches`` are handed out."""
+        raise NotImplementedError
+
+
+class WriteFault(Fault):
+    def part(self, size_bytes: int) -> int:
+        """How many bytes of this write reach the file before the process is killed."""
+        raise NotImplementedError
