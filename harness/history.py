@@ -13,6 +13,8 @@ from harness.errors import RecordError
 from harness.plan import Plan, load_plan
 from harness.wire import OUTCOME_JSON, Event, Kind
 
+SIGTERM_HEADER = "chaos: SIGTERM"
+
 
 @dataclass(frozen=True, kw_only=True)
 class AgentExit:
@@ -76,7 +78,8 @@ class History:
 
     Attributes:
         events: by (t_ns, rank, seq).
-        stacks: (rank, restart) -> text of that process's stacks file, where it is not empty.
+        stacks: (rank, restart) -> the stacks that this process wrote on a fatal signal or on demand, then, after a
+            line ``SIGTERM_HEADER``, those it wrote when the launcher ended it.
         damaged: one line for each record line that could not be read (a torn last line of a killed rank is normal
             and not listed).
     """
@@ -135,7 +138,11 @@ def load_history(run_dir: Path) -> History:
     for path in sorted(run_dir.glob("rank-*/events-*.jsonl")):
         events.extend(_load_events(path, damaged))
     for path in run_dir.glob("rank-*/stacks-*.txt"):
-        if text := path.read_text(errors="replace"):
+        ended = path.with_name(path.name.replace("stacks", "sigterm"))
+        text = path.read_text(errors="replace")
+        if ended.exists() and (dump := ended.read_text(errors="replace")):
+            text += f"{SIGTERM_HEADER}\n{dump}"
+        if text:
             stacks[_process_of(path)] = text
     events.sort(key=lambda e: (e.t_ns, e.rank, e.seq))
     return History(plan, outcome, tuple(events), stacks, tuple(damaged))

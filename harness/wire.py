@@ -20,6 +20,26 @@ from typing import Any, Literal, get_args
 Phase = Literal["init", "load_batch", "forward", "backward", "optimizer_step", "save", "load", "eval", "teardown"]
 PHASES: tuple[Phase, ...] = get_args(Phase)
 
+GuaranteeName = Literal[
+    "FaultFired",
+    "SteadyBefore",
+    "EndsInTime",
+    "CulpritNamed",
+    "NothingLeft",
+    "CollectivesAgree",
+    "ReplicasAgree",
+    "LoadersAgree",
+    "OnlyCompleteLoads",
+    "NewestCompleteLoads",
+    "AcknowledgedSurvives",
+    "RollbackExact",
+    "ReplayIdentical",
+    "EndsLikeBaseline",
+    "SamplesOnce",
+    "RetentionSafe",
+]
+GUARANTEE_NAMES: tuple[GuaranteeName, ...] = get_args(GuaranteeName)  # each has its check in harness.checks
+
 RUN_DIR_ENV = "CHAOS_RUN_DIR"  # the run directory: ranks find plan.json there and write their records
 PLAN_JSON = "plan.json"
 OUTCOME_JSON = "outcome.json"
@@ -40,7 +60,7 @@ class Kind(StrEnum):
     LOADER_END = "loader_end"  # loader, epoch, batches (how many were handed out)
     COLLECTIVE = "collective"  # group, call (from 1 in this group), op, reduce_op, numel, dtype, root, site ("file:line")
     UPDATE = "update"  # params, optimizer, buffers, scaler, rng (digests, hex), lr (list), ids, epoch, batches
-    STATE = "state"  # params, optimizer, buffers; seen before this restart's first update
+    STATE = "state"  # params, optimizer, buffers before this restart's first update; matched_step, claimed_step (or None)
     SAVE_START = "save_start"  # path
     SAVE_END = "save_end"  # path, manifest (sha256, None: unknown): the save is acknowledged
     SAVE_ERROR = "save_error"  # path, error
@@ -49,7 +69,7 @@ class Kind(StrEnum):
     FAULT = "fault"  # index (in the plan), fault (kind), effect (words)
     SIGNAL = "signal"  # signal (name): a signal that Python saw
     EXCEPTION = "exception"  # type, message, site, in_collective (bool): it left the training script
-    EXIT = "exit"  # code, params, optimizer, buffers: the script ended by itself; digests None if there was no model
+    EXIT = "exit"  # code, params, optimizer, buffers: the script ended by itself; no digests without a model; threads
 
 
 def rank_dir(run_dir: Path, rank: int) -> Path:
@@ -60,7 +80,7 @@ def events_path(run_dir: Path, rank: int, restart: int) -> Path:
     return rank_dir(run_dir, rank) / f"events-{restart}.jsonl"
 
 
-def output_path(run_dir: Path, rank: int, restart: int, stream: Literal["stdout", "stderr", "stacks"]) -> Path:
+def output_path(run_dir: Path, rank: int, restart: int, stream: Literal["stdout", "stderr", "stacks", "sigterm"]) -> Path:
     return rank_dir(run_dir, rank) / f"{stream}-{restart}.txt"
 
 

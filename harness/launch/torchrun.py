@@ -1,0 +1,47 @@
+"""The reference: the real ``torchrun`` command line, a fresh interpreter for it and for every rank."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+
+from harness.launch.base import (
+    GRACE_S,
+    Launcher,
+    child_environment,
+    prove_nothing_left,
+    python_command,
+    require_outcome,
+)
+from harness.plan import Plan
+
+
+class TorchrunLauncher(Launcher):
+    """Cold: seconds a run. What the warm launcher must agree with."""
+
+    def launch(self, plan: Plan, run_dir: Path, env: Mapping[str, str]) -> None:
+        command = python_command("harness.rank.supervisor", str(run_dir), str(os.getpid()))
+        with (run_dir / "supervisor.log").open("w") as log:
+            supervisor = subprocess.Popen(
+                command,
+                env=child_environment() | dict(env),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+            )
+            try:
+                supervisor.wait(plan.deadline_s + GRACE_S)
+                end = f"the supervisor ended with exit code {supervisor.returncode}"
+            except subprocess.TimeoutExpired:
+                end = f"the supervisor did not end within {plan.deadline_s + GRACE_S} s"
+            finally:
+                # SIGTERM, not SIGKILL: on it the supervisor ends all that it started.
+                supervisor.terminate()
+                supervisor.wait(GRACE_S)
+        require_outcome(run_dir, end)
+        prove_nothing_left(run_dir)
+
+    def close(self) -> None:
+        """Nothing is kept between runs."""

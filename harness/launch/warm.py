@@ -1,0 +1,110 @@
+"""The default: a parent process that imported torch once forks each run's agent, which forks its ranks.
+
+Real processes, real signals, torchrun's own agent; what is saved is starting interpreters. A run cannot harm the
+next one: the parent only forks. If it does not answer, it is replaced.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import selectors
+import subprocess
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import IO, Any
+
+from harness.errors import LaunchError
+from harness.launch.base import (
+    GRACE_S,
+    Launcher,
+    child_environment,
+    prove_nothing_left,
+    python_command,
+    require_outcome,
+)
+from harness.plan import Plan
+
+START_S = 120.0  # importing torch on a cold disk
+
+
+class WarmParent:
+    """The controller's handle on one warm parent; see harness.rank.warm for the protocol."""
+
+    def __init__(self, packages: tuple[str, ...]) -> None:
+        self._log: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115
+        self._process = subprocess.Popen(
+            python_command("harness.rank.warm", str(os.getpid()), *packages),
+            env=child_environment(),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._log,
+            start_new_session=True,
+        )
+        try:
+            self._answer(START_S)
+        except BaseException:
+            self.close()
+            raise
+
+    def run(self, run_dir: Path, env: Mapping[str, str], within_s: float) -> int:
+        """Ask for one run and wait for its end; returns the supervisor's exit code.
+
+        Raises:
+            LaunchError: no answer came in time, or the parent has ended.
+        """
+        assert self._process.stdin is not None
+        try:
+            self._process.stdin.write(json.dumps({"run_dir": str(run_dir), "env": dict(env)}).encode() + b"\n")
+            self._process.stdin.flush()
+        except OSError as error:
+            raise LaunchError(f"the warm parent has ended ({error})\n{self._output()}") from error
+        status: int = self._answer(within_s)["status"]
+        return status
+
+    def close(self) -> None:
+        self._process.kill()  # its supervisors hear of it and end their runs
+        self._process.wait()
+        for stream in (self._process.stdin, self._process.stdout, self._log):
+            if stream is not None:
+                stream.close()
+
+    def _answer(self, within_s: float) -> dict[str, Any]:
+        assert self._process.stdout is not None
+        with selectors.DefaultSelector() as selector:
+            selector.register(self._process.stdout, selectors.EVENT_READ)
+            if not selector.select(within_s):
+                raise LaunchError(f"the warm parent did not answer within {within_s} s\n{self._output()}")
+        line = self._process.stdout.readline()
+        if not line:
+            raise LaunchError(f"the warm parent ended with exit code {self._process.wait()}\n{self._output()}")
+        answer: dict[str, Any] = json.loads(line)
+        return answer
+
+    def _output(self) -> str:
+        self._log.seek(0)
+        return self._log.read()[-2000:].decode(errors="replace").rstrip()
+
+
+class WarmLauncher(Launcher):
+    """Keeps one warm parent for each set of preloaded packages."""
+
+    def __init__(self) -> None:
+        self._parents: dict[tuple[str, ...], WarmParent] = {}
+
+    def launch(self, plan: Plan, run_dir: Path, env: Mapping[str, str]) -> None:
+        if plan.preload not in self._parents:
+            self._parents[plan.preload] = WarmParent(plan.preload)
+        try:
+            status = self._parents[plan.preload].run(run_dir, env, plan.deadline_s + GRACE_S)
+        except BaseException:
+            # Whatever it was (an interrupt, a parent that hangs), a fresh parent is the way out.
+            self._parents.pop(plan.preload).close()
+            raise
+        require_outcome(run_dir, f"the supervisor ended with exit code {status}")
+        prove_nothing_left(run_dir)
+
+    def close(self) -> None:
+        while self._parents:
+            self._parents.popitem()[1].close()

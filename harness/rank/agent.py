@@ -1,0 +1,109 @@
+"""Torchrun's own elastic agent in a forked process, starting its ranks by fork as well.
+
+The command line is the one a cold run gives to ``torchrun``. Only one thing differs: where torchrun would start a
+Python interpreter for each rank, the rank is forked from this process, which has imported torch already.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable
+from typing import Any, NoReturn
+
+import torch.distributed.elastic.multiprocessing.api as elastic
+import torch.distributed.run
+from torch.distributed.elastic.multiprocessing.subprocess_handler import SubprocessHandler
+
+from harness.rank import main
+
+
+class ForkedProcess:
+    """A forked rank, as torchrun's handler sees a ``subprocess.Popen``."""
+
+    def __init__(self, body: Callable[[], int]) -> None:
+        self.returncode: int | None = None
+        self.pid = os.fork()
+        if self.pid == 0:
+            _leave_with(body)
+
+    def poll(self) -> int | None:
+        if self.returncode is None:
+            pid, status = os.waitpid(self.pid, os.WNOHANG)
+            if pid:
+                self.returncode = os.waitstatus_to_exitcode(status)
+        return self.returncode
+
+    def wait(self, timeout: float | None = None) -> int:
+        ends = None if timeout is None else time.monotonic() + timeout
+        while (code := self.poll()) is None:
+            if ends is not None and time.monotonic() >= ends:
+                raise subprocess.TimeoutExpired(f"rank process {self.pid}", timeout or 0.0)
+            time.sleep(0.002)  # as Popen.wait with a timeout does
+        return code
+
+
+class ForkHandler(SubprocessHandler):
+    """Starts a rank by fork; ending it (its whole process group) is torchrun's own code."""
+
+    def _popen(self, args: tuple[str, ...], env: dict[str, str]) -> Any:
+        script, *script_args = args[args.index("harness.rank.main") + 1 :]
+
+        def body() -> int:
+            os.setsid()  # as torchrun does for a rank: start_new_session=True
+            # ... and close_fds=True: else every rank would hold the agent's store open.
+            os.closerange(3, os.sysconf("SC_OPEN_MAX"))
+            os.environ.update(env)
+            # Read once at import, so a forked rank has to read it again.
+            torch.distributed.set_debug_level_from_env()
+            return main.run(script, list(script_args))
+
+        return ForkedProcess(body)
+
+
+def be_agent(args: list[str]) -> NoReturn:
+    """Run torchrun with these arguments in this process, and leave it as the command would."""
+    elastic.get_subprocess_handler = _fork_handler
+
+    def body() -> int:
+        torch.distributed.run.main(args)
+        return 0
+
+    _leave_with(body)
+
+
+def _fork_handler(
+    entrypoint: str,
+    args: tuple[Any, ...],
+    env: dict[str, str],
+    stdout: str | None,
+    stderr: str | None,
+    local_rank_id: int,
+    numa_options: Any = None,
+) -> ForkHandler:
+    return ForkHandler(entrypoint, args, env, stdout, stderr, local_rank_id, numa_options)
+
+
+def _leave_with(body: Callable[[], int]) -> NoReturn:
+    """End this forked process as an interpreter of its own would end, with what ``body`` returns or raises."""
+    code = 1
+    try:
+        try:
+            code = body()
+        except SystemExit as error:
+            code = error.code if isinstance(error.code, int) else int(error.code is not None)
+        except BaseException:
+            traceback.print_exc()
+        threading._shutdown()
+        atexit._run_exitfuncs()
+        sys.stdout.flush()
+        sys.stderr.flush()
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # it has ended: only the exit code is still to come
+        os._exit(code)

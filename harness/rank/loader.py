@@ -1,0 +1,109 @@
+"""What each DataLoader handed out: epoch, batch number, sample ids; and loaders made shorter by a fault.
+
+Ids are what the batch sampler gave (``_next_index``). With loader workers they are drawn ahead of the batches, in the
+same order, so a queue per iterator pairs them again.
+"""
+
+from __future__ import annotations
+
+import functools
+import weakref
+from collections import deque
+from dataclasses import dataclass
+from typing import Any
+
+from torch.utils.data import DataLoader
+from torch.utils.data.dataloader import _BaseDataLoaderIter
+
+from harness.rank.recorder import Recorder
+from harness.rank.steps import Steps
+from harness.rank.triggers import Triggers
+from harness.wire import Kind
+
+
+@dataclass
+class _Pass:
+    """One iteration over one DataLoader."""
+
+    loader: int
+    epoch: int
+    limit: int | None
+    batches: int = 0
+    has_ended: bool = False
+
+
+def install(recorder: Recorder, triggers: Triggers, steps: Steps) -> None:
+    """Record every DataLoader of this process from now on."""
+    numbers: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
+    passes_begun: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
+    passes: weakref.WeakKeyDictionary[Any, _Pass] = weakref.WeakKeyDictionary()
+    indices: weakref.WeakKeyDictionary[Any, deque[Any]] = weakref.WeakKeyDictionary()
+    iterate, next_batch, next_index = DataLoader.__iter__, _BaseDataLoaderIter.__next__, _BaseDataLoaderIter._next_index
+    reset = _BaseDataLoaderIter._reset
+
+    @functools.wraps(iterate)
+    def begin(loader: Any) -> Any:
+        iterator = iterate(loader)
+        number = numbers.setdefault(loader, len(numbers))
+        count = passes_begun.get(loader, 0)
+        passes_begun[loader] = count + 1
+        epoch = getattr(loader.sampler, "epoch", None)
+        epoch = epoch if isinstance(epoch, int) else count
+        try:
+            length = len(loader)
+        except TypeError:  # an iterable data set need not know
+            length = None
+        recorder.emit(Kind.LOADER, loader=number, epoch=epoch, length=length)
+        limit = None if length is None else triggers.at_loader(epoch, length)
+        passes[iterator] = _Pass(number, epoch, limit if limit != length else None)
+        return iterator
+
+    @functools.wraps(next_batch)
+    def load(iterator: Any) -> Any:
+        current = passes.get(iterator)
+        if current is None:  # made by someone who did not go through __iter__
+            return next_batch(iterator)
+        steps.enter("load_batch")
+        if current.batches == current.limit:
+            _end(current)
+            raise StopIteration
+        try:
+            batch = next_batch(iterator)
+        except StopIteration:
+            _end(current)
+            raise
+        queue = indices.get(iterator)
+        seen = {"loader": current.loader, "epoch": current.epoch, "index": current.batches, "ids": None}
+        if queue:
+            seen["ids"] = _ids(queue.popleft())
+        current.batches += 1
+        recorder.emit(Kind.BATCH, **seen)
+        steps.batch_loaded(seen)
+        return batch
+
+    def _end(current: _Pass) -> None:
+        if not current.has_ended:
+            current.has_ended = True
+            recorder.emit(Kind.LOADER_END, loader=current.loader, epoch=current.epoch, batches=current.batches)
+
+    @functools.wraps(next_index)
+    def draw(iterator: Any) -> Any:
+        index = next_index(iterator)
+        indices.setdefault(iterator, deque()).append(index)
+        return index
+
+    @functools.wraps(reset)
+    def begin_again(iterator: Any, *args: Any, **kwargs: Any) -> Any:
+        indices.pop(iterator, None)  # a kept iterator of persistent workers: what it drew ahead is gone
+        return reset(iterator, *args, **kwargs)
+
+    DataLoader.__iter__ = begin
+    _BaseDataLoaderIter.__next__ = load
+    _BaseDataLoaderIter._next_index = draw
+    _BaseDataLoaderIter._reset = begin_again
+
+
+def _ids(index: Any) -> list[int] | None:
+    """The sample ids of one drawn index: a batch's list, or a single one without batching; None if not integers."""
+    drawn = index if isinstance(index, (list, tuple)) else [index]
+    return [int(i) for i in drawn] if all(hasattr(i, "__index__") for i in drawn) else None

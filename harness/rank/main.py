@@ -1,0 +1,189 @@
+"""Prepare one rank, then run the training script as ``__main__``, unmodified.
+
+    python -m harness.rank.main SCRIPT [ARGS...]     cold: started by torchrun
+    run(script, args)                                warm: called in the forked process
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import json
+import os
+import platform
+import runpy
+import signal
+import socket
+import sys
+import traceback
+from pathlib import Path
+from typing import Any, NoReturn
+
+from harness.faults import load_fault
+from harness.rank import lifeline
+from harness.rank.recorder import Recorder
+from harness.wire import PLAN_JSON, RUN_DIR_ENV, Kind, events_path, output_path, rank_dir
+
+# Kept open for the life of the process: faulthandler writes to them from signal handlers.
+_kept: list[Any] = []
+
+
+def run(script: str, args: list[str]) -> int:
+    """Run ``script`` as this rank; returns the exit code to leave with."""
+    run_dir = Path(os.environ[RUN_DIR_ENV])
+    rank, restart = int(os.environ["RANK"]), int(os.environ["TORCHELASTIC_RESTART_COUNT"])
+    lifeline.die_with_parent(os.getppid())
+    _kept.append(lifeline.hold_alive(run_dir))
+    rank_dir(run_dir, rank).mkdir(exist_ok=True)
+    _redirect_output(run_dir, rank, restart)
+    _prepare_signals(run_dir, rank, restart)
+    recorder = Recorder(events_path(run_dir, rank, restart))
+    _record_start(recorder, script)
+    steps = _install(recorder, run_dir, rank, restart)
+    code = _run_script(recorder, script, args)
+    recorder.emit(Kind.EXIT, code=code, **(steps.digests() if steps.has_model else {}), threads=_native_threads())
+    return code
+
+
+def _redirect_output(run_dir: Path, rank: int, restart: int) -> None:
+    for stream, fd in (("stdout", 1), ("stderr", 2)):
+        path = output_path(run_dir, rank, restart, stream)  # type: ignore[arg-type]
+        opened = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        os.dup2(opened, fd)
+        os.close(opened)
+    # A killed rank should not take its last words with it.
+    sys.stdout = open(1, "w", buffering=1, closefd=False)  # noqa: SIM115
+    sys.stderr = open(2, "w", buffering=1, closefd=False)  # noqa: SIM115
+
+
+def _prepare_signals(run_dir: Path, rank: int, restart: int) -> None:
+    """Default dispositions (a forked rank has the agent's), and stacks on death, on SIGTERM and on demand.
+
+    The dump on SIGTERM, made in the handler even while the rank is blocked in a collective, is also the witness that
+    the launcher ended this rank: a rank that left no last word and no such dump ended otherwise.
+    """
+    for name in ("SIGTERM", "SIGHUP", "SIGQUIT"):
+        signal.signal(getattr(signal, name), signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    stacks = open(output_path(run_dir, rank, restart, "stacks"), "a")  # noqa: SIM115
+    ended = open(output_path(run_dir, rank, restart, "sigterm"), "a")  # noqa: SIM115
+    _kept.extend((stacks, ended))
+    faulthandler.enable(stacks, all_threads=True)
+    faulthandler.register(signal.SIGUSR2, stacks, all_threads=True)
+    faulthandler.register(signal.SIGTERM, ended, all_threads=True, chain=True)
+
+
+def _record_start(recorder: Recorder, script: str) -> None:
+    import torch
+
+    recorder.emit(
+        Kind.START,
+        pid=os.getpid(),
+        local_rank=int(os.environ["LOCAL_RANK"]),
+        world_size=int(os.environ["WORLD_SIZE"]),
+        local_world_size=int(os.environ["LOCAL_WORLD_SIZE"]),
+        host=socket.gethostname(),
+        master_addr=os.environ["MASTER_ADDR"],
+        master_port=int(os.environ["MASTER_PORT"]),
+        device=os.environ.get("CUDA_VISIBLE_DEVICES", ""),
+        script=script,
+        python=platform.python_version(),
+        torch=torch.__version__,
+    )
+
+
+def _install(recorder: Recorder, run_dir: Path, rank: int, restart: int) -> Any:
+    # torch.distributed.nn first: imported later, its default arguments pin the process group, so that
+    # destroy_process_group() cannot end gloo's threads, and one of them may abort the exiting interpreter. Imported
+    # here, it makes every script immune; CHAOS_SAFE_TEARDOWN=0 leaves a script as it is.
+    if os.environ.get("CHAOS_SAFE_TEARDOWN", "1") != "0":
+        import torch.distributed.nn  # noqa: F401
+
+    from harness.rank import collectives, loader, storage
+    from harness.rank.resume import step_of_state
+    from harness.rank.steps import Steps
+    from harness.rank.triggers import Triggers
+
+    plan = json.loads((run_dir / PLAN_JSON).read_text())
+    faults = [load_fault(raw) for raw in plan["faults"]]
+    triggers = Triggers(faults, recorder, rank=rank, world_size=int(os.environ["WORLD_SIZE"]), restart=restart)
+    steps = Steps(recorder, step_of_state(run_dir, rank, restart))
+    recorder.on_phase = triggers.at_phase
+    collectives.install(recorder, triggers, timeout_s=plan["collective_timeout_s"])
+    steps.install()
+    loader.install(recorder, triggers, steps)
+    storage.install(recorder, triggers, steps)
+    triggers.at_phase(0, "init")
+    return steps
+
+
+def _run_script(recorder: Recorder, script: str, args: list[str]) -> int:
+    """Run it; returns the exit code that the interpreter would have left with."""
+    sys.argv[:] = [script, *args]
+    sys.path.insert(0, str(Path(script).parent))  # as ``python script`` does
+    leave = os._exit
+
+    def recorded_exit(code: int) -> NoReturn:
+        recorder.emit(Kind.EXIT, code=code, threads=_native_threads())
+        leave(code)
+
+    os._exit = recorded_exit  # type: ignore[assignment]
+    try:
+        runpy.run_path(script, run_name="__main__")
+        return 0
+    except SystemExit as error:
+        if error.code is None or isinstance(error.code, int):
+            return error.code or 0
+        print(error.code, file=sys.stderr)
+        return 1
+    except BaseException as error:
+        # BaseException: torch's CheckpointException is one, and KeyboardInterrupt ends a rank as well.
+        frames = traceback.extract_tb(error.__traceback__)
+        recorder.emit(
+            Kind.EXCEPTION,
+            type=type(error).__name__,
+            message=str(error)[:2000],
+            site=_site(frames, script),
+            in_collective=_is_in_collective(frames),
+        )
+        traceback.print_exception(error)
+        return 1
+    finally:
+        os._exit = leave
+
+
+def _site(frames: traceback.StackSummary, script: str) -> str | None:
+    """``file:line`` of the innermost frame of the script's own directory."""
+    mine = [f for f in frames if f.filename.startswith(str(Path(script).parent))]
+    return f"{mine[-1].filename}:{mine[-1].lineno}" if mine else None
+
+
+def _is_in_collective(frames: traceback.StackSummary) -> bool:
+    """Whether the exception came out of communication: of a collective, of waiting for one, or of DDP's backward.
+
+    Decided by where it was raised, never by its text.
+    """
+    from harness.rank import collectives
+
+    last = frames[-1] if frames else None
+    if last is None:
+        return False
+    if last.filename == collectives.__file__ or "torch/distributed/" in last.filename.replace(os.sep, "/"):
+        return True
+    return last.name == "_engine_run_backward"  # C++: DDP's buckets are waited for in there
+
+
+def _native_threads() -> list[str]:
+    """Names of this process's threads beside the main one."""
+    main = str(os.getpid())
+    names = []
+    for task in Path("/proc/self/task").iterdir():
+        try:
+            if task.name != main:
+                names.append((task / "comm").read_text().strip())
+        except OSError:
+            continue  # it ended while we looked
+    return sorted(names)
+
+
+if __name__ == "__main__":
+    sys.exit(run(sys.argv[1], sys.argv[2:]))

@@ -1,0 +1,92 @@
+"""The checkpoint store's failpoints, and ``torch.save`` and ``torch.load`` for scripts that use nothing else.
+
+The store reports through ``harness.checkpoint.points``. For ``torch.save`` to a path there are the failpoints
+``torch.save:before``, ``torch.save:after`` and, as a write that can be torn, ``torch.save``.
+"""
+
+from __future__ import annotations
+
+import functools
+import io
+import os
+from typing import Any, NoReturn
+
+import torch
+
+from harness.checkpoint import points
+from harness.rank.recorder import Recorder
+from harness.rank.steps import Steps
+from harness.rank.triggers import Triggers
+from harness.wire import Kind
+
+_PHASES = {"ckpt.save:before": "save", "ckpt.load:before": "load"}
+
+
+class StoreListener:
+    """What ``harness.checkpoint`` tells and asks while it saves and loads."""
+
+    def __init__(self, recorder: Recorder, triggers: Triggers, steps: Steps) -> None:
+        self._recorder, self._triggers, self._steps = recorder, triggers, steps
+        self.is_busy = False
+
+    def reach(self, failpoint: str) -> None:
+        if failpoint == "ckpt.save:before":
+            self.is_busy = True
+            self._steps.enter("save")
+        elif failpoint == "ckpt.load:before":
+            self.is_busy = True
+            self._steps.enter("load")
+        elif failpoint in ("ckpt.save:after", "ckpt.load:after"):
+            self.is_busy = False
+        if failpoint.endswith(":torn"):
+            die()
+        self._triggers.at_failpoint(failpoint)
+
+    def part(self, name: str, size_bytes: int) -> int | None:
+        return self._triggers.at_write(name, size_bytes)
+
+    def tell(self, kind: Kind, step: int, **fields: Any) -> None:
+        self._recorder.emit(kind, **fields)
+        if kind is Kind.LOAD and fields.get("loaded_step") is not None:
+            self._steps.resumed(fields["loaded_step"])
+
+
+def die() -> NoReturn:
+    """End this process as a power cut would end it: now, with what has been written so far."""
+    os.kill(os.getpid(), 9)
+    raise AssertionError("unreachable: SIGKILL cannot be caught")
+
+
+def install(recorder: Recorder, triggers: Triggers, steps: Steps) -> None:
+    listener = StoreListener(recorder, triggers, steps)
+    points.listener = listener
+    save, load = torch.save, torch.load
+
+    @functools.wraps(save)
+    def seen_save(obj: Any, f: Any, *args: Any, **kwargs: Any) -> None:
+        if listener.is_busy or not isinstance(f, (str, os.PathLike)):
+            save(obj, f, *args, **kwargs)
+            return
+        steps.enter("save")
+        triggers.at_failpoint("torch.save:before")
+        buffer = io.BytesIO()
+        if (part_bytes := _part(triggers, obj, buffer, args, kwargs)) is not None:
+            with open(f, "wb") as file:
+                file.write(buffer.getbuffer()[:part_bytes])
+            die()
+        save(obj, f, *args, **kwargs)
+        triggers.at_failpoint("torch.save:after")
+
+    @functools.wraps(load)
+    def seen_load(*args: Any, **kwargs: Any) -> Any:
+        if not listener.is_busy:
+            steps.enter("load")
+        return load(*args, **kwargs)
+
+    def _part(triggers: Triggers, obj: Any, buffer: io.BytesIO, args: Any, kwargs: Any) -> int | None:
+        if not triggers.has_write("torch.save"):
+            return None
+        save(obj, buffer, *args, **kwargs)
+        return triggers.at_write("torch.save", buffer.tell())
+
+    torch.save, torch.load = seen_save, seen_load

@@ -1,0 +1,271 @@
+"""Start torchrun's agent for one run, wait with a deadline, and let nothing of it survive.
+
+    python -m harness.rank.supervisor RUN_DIR PARENT_PID       cold: the agent is the torchrun command
+    supervise(run_dir, parent_pid, be_agent)                    warm: the agent is forked
+
+The supervisor leads the run's session and adopts every orphan of it, so that whatever the run started is among its
+descendants, however it tried to get away. When its own parent dies it is told by SIGTERM and ends them all.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import socket
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, NoReturn
+
+import psutil
+
+from harness.rank import lifeline
+from harness.wire import CHECKPOINTS, LAUNCHER_LOG, OUTCOME_JSON, PLAN_JSON, RUN_DIR_ENV, Kind
+
+SETTLE_S = 1.0  # how long what was started may take to end by itself after the agent did
+EVIDENCE_S = 1.0  # how long the ranks may take to write their stacks before they are ended
+_WOKEN_BY = {signal.SIGCHLD, signal.SIGTERM, signal.SIGINT}
+_FAILED = re.compile(rb"failed \(exitcode: (-?\d+)\) local_rank: (\d+) \(pid: (\d+)\)")
+_SHM = Path("/dev/shm")
+
+
+def supervise(run_dir: Path, parent_pid: int, be_agent: Callable[[list[str]], NoReturn]) -> None:
+    """Run the plan in ``run_dir`` to its end and write outcome.json.
+
+    Args:
+        be_agent: called in the agent's process with torchrun's arguments.
+    """
+    os.setsid()
+    signal.pthread_sigmask(signal.SIG_BLOCK, _WOKEN_BY)  # they are waited for, not handled
+    lifeline.die_with_parent(parent_pid, signal.SIGTERM)
+    lifeline.adopt_orphans()
+    alive_fd = lifeline.hold_alive(run_dir)
+    plan = json.loads((run_dir / PLAN_JSON).read_text())
+    _set_environment(run_dir, plan)
+    shm_before = _shm_names()
+    started_ns = time.monotonic_ns()
+    agent_pid = _start_agent(run_dir, torchrun_args(run_dir, plan), be_agent)
+    exit_code, was_told_to_end = _wait(agent_pid, plan["deadline_s"])
+    ended_ns = time.monotonic_ns()
+    timed_out = exit_code is None and not was_told_to_end
+    if timed_out:
+        _take_evidence(run_dir)
+    leftovers = [] if exit_code is None else list(_still_running())
+    _end_all()
+    leftovers += [*_open_ports(run_dir), *_left_in_shm(shm_before, started_ns)]
+    _write_outcome(
+        run_dir,
+        exit_code=exit_code,
+        timed_out=timed_out,
+        started_ns=started_ns,
+        ended_ns=ended_ns,
+        leftovers=leftovers,
+        agent_exits=list(_agent_exits(run_dir)),
+    )
+    os.close(alive_fd)
+
+
+def torchrun_args(run_dir: Path, plan: dict[str, Any]) -> list[str]:
+    """The command line of torchrun for this plan, without the program's name: warm and cold runs use the same."""
+    places = {"{run_dir}": str(run_dir), "{checkpoints}": str(run_dir / CHECKPOINTS)}
+    args = []
+    for arg in plan["args"]:
+        for name, path in places.items():
+            arg = arg.replace(name, path)
+        args.append(arg)
+    return [
+        f"--nproc-per-node={plan['ranks']}",
+        "--rdzv-backend=c10d",
+        "--rdzv-endpoint=localhost:0",
+        "--local-addr=localhost",
+        f"--rdzv-id={plan['name']}",
+        f"--max-restarts={plan['max_restarts']}",
+        "--monitor-interval=0.01",
+        f"--log-dir={run_dir / 'agent'}",
+        "--module",
+        "harness.rank.main",
+        plan["script"],
+        *args,
+    ]
+
+
+def _set_environment(run_dir: Path, plan: dict[str, Any]) -> None:
+    defaults = {
+        # Else the ranks of a restart can read the addresses of the launch before it from the agent's store:
+        # pytorch#135712, seen with gloo on 2.13.0 and 2.14.1.
+        "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1",
+        "OMP_NUM_THREADS": "1",
+        "TORCH_CPP_LOG_LEVEL": "ERROR",
+    }
+    os.environ.update({name: value for name, value in defaults.items() if name not in os.environ})
+    os.environ.update(plan["env"])
+    os.environ[RUN_DIR_ENV] = str(run_dir)
+
+
+def _start_agent(run_dir: Path, args: list[str], be_agent: Callable[[list[str]], NoReturn]) -> int:
+    supervisor_pid = os.getpid()
+    agent_pid = os.fork()
+    if agent_pid:
+        return agent_pid
+    try:
+        lifeline.die_with_parent(supervisor_pid)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, _WOKEN_BY)
+        log = os.open(run_dir / LAUNCHER_LOG, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        null = os.open(os.devnull, os.O_RDONLY)
+        for source, fd in ((null, 0), (log, 1), (log, 2)):
+            os.dup2(source, fd)
+        be_agent(args)
+    finally:
+        os._exit(70)  # be_agent came back or raised: sysexits.h EX_SOFTWARE
+
+
+def _wait(agent_pid: int, deadline_s: float) -> tuple[int | None, bool]:
+    """Returns the agent's exit code (None: still running), and whether this process was told to end."""
+    ends = time.monotonic() + deadline_s
+    while True:
+        for pid, code in _reap():
+            if pid == agent_pid:
+                return code, False
+        remaining_s = ends - time.monotonic()
+        if remaining_s <= 0:
+            return None, False
+        woken = signal.sigtimedwait(_WOKEN_BY, remaining_s)
+        if woken is not None and woken.si_signo != signal.SIGCHLD:
+            return None, True
+
+
+def _reap() -> Iterator[tuple[int, int]]:
+    """Every child that has ended: its pid and exit code (negative: by that signal)."""
+    while True:
+        try:
+            pid, status = os.waitpid(-1, os.WNOHANG)
+        except ChildProcessError:
+            return
+        if pid == 0:
+            return
+        yield pid, os.waitstatus_to_exitcode(status)
+
+
+def _descendants() -> list[psutil.Process]:
+    return [p for p in psutil.Process().children(recursive=True) if _is_running(p)]
+
+
+def _is_running(process: psutil.Process) -> bool:
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+def _settle(is_done: Callable[[], bool], within_s: float) -> bool:
+    """Wait until ``is_done``, woken by every child that ends; returns what it was at the end."""
+    ends = time.monotonic() + within_s
+    while not is_done():
+        if time.monotonic() >= ends:
+            return False
+        signal.sigtimedwait({signal.SIGCHLD}, 0.01)
+    return True
+
+
+def _none_left() -> bool:
+    for _ in _reap():
+        pass
+    return not _descendants()
+
+
+def _still_running() -> Iterator[str]:
+    if _settle(_none_left, SETTLE_S):
+        return
+    for process in _descendants():
+        with suppress(psutil.NoSuchProcess):
+            command = " ".join(process.cmdline())[:200]
+            yield f"process {process.pid} ({command}) still ran {SETTLE_S} s after the agent had ended"
+
+
+def _end_all() -> None:
+    def kill_and_look() -> bool:
+        for process in _descendants():
+            with suppress(psutil.NoSuchProcess):
+                process.kill()
+        return _none_left()
+
+    _settle(kill_and_look, 10.0)
+
+
+def _take_evidence(run_dir: Path) -> None:
+    """Have every rank that is still alive write its stacks."""
+    mine = {p.pid for p in _descendants()}
+    waiting = []
+    for path, start in _newest_starts(run_dir):
+        if start["pid"] in mine:  # a recorded pid may belong to someone else by now
+            os.kill(start["pid"], signal.SIGUSR2)
+            waiting.append(path.with_name(path.name.replace("events", "stacks").replace(".jsonl", ".txt")))
+    _settle(lambda: all(p.exists() and p.stat().st_size for p in waiting), EVIDENCE_S)
+
+
+def _newest_starts(run_dir: Path) -> Iterator[tuple[Path, dict[str, Any]]]:
+    """For each rank the newest record's path and its ``start`` event."""
+    for rank_dir in run_dir.glob("rank-*"):
+        paths = sorted(rank_dir.glob("events-*.jsonl"), key=lambda p: int(p.stem.rpartition("-")[2]))
+        if not paths:
+            continue
+        with suppress(ValueError, KeyError), paths[-1].open("rb") as file:
+            start = json.loads(file.readline())
+            if start["kind"] == Kind.START:
+                yield paths[-1], start
+
+
+def _open_ports(run_dir: Path) -> Iterator[str]:
+    for addr, port in {(s["master_addr"], s["master_port"]) for _, s in _newest_starts(run_dir)}:
+        with suppress(OSError), socket.create_connection((addr, port), timeout=1.0):
+            yield f"port {addr}:{port} (the ranks' store) is still open"
+
+
+def _shm_names() -> set[str]:
+    return set(os.listdir(_SHM)) if _SHM.is_dir() else set()
+
+
+def _left_in_shm(before: set[str], started_ns: int) -> Iterator[str]:
+    """New shared-memory files that no living process has open or mapped.
+
+    Another run beside this one may have made a file; as long as that run lives, its file is in use.
+    """
+    new = _shm_names() - before
+    if new:
+        used = _paths_in_use()
+        for name in sorted(new):
+            if str(_SHM / name) not in used:
+                yield f"shared memory {_SHM / name} is left"
+
+
+def _paths_in_use() -> set[str]:
+    used: set[str] = set()
+    for process in psutil.process_iter():
+        with suppress(psutil.Error, OSError):
+            used.update(m.path for m in process.memory_maps(grouped=True))
+            used.update(f.path for f in process.open_files())
+    return used
+
+
+def _agent_exits(run_dir: Path) -> Iterator[dict[str, int]]:
+    with suppress(OSError):
+        for code, local_rank, pid in _FAILED.findall((run_dir / LAUNCHER_LOG).read_bytes()):
+            yield {"pid": int(pid), "local_rank": int(local_rank), "exit_code": int(code)}
+
+
+def _write_outcome(run_dir: Path, **outcome: Any) -> None:
+    temporary = run_dir / f".{OUTCOME_JSON}.tmp"
+    temporary.write_text(json.dumps(outcome, indent=1) + "\n")
+    temporary.replace(run_dir / OUTCOME_JSON)
+
+
+def _exec_torchrun(args: list[str]) -> NoReturn:
+    os.execv(sys.executable, [sys.executable, "-m", "torch.distributed.run", *args])
+
+
+if __name__ == "__main__":
+    supervise(Path(sys.argv[1]), int(sys.argv[2]), _exec_torchrun)

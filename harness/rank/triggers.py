@@ -1,0 +1,123 @@
+"""Which planned fault fires at which point of this process.
+
+The other modules tell where the script is; this one matches that against the plan, records the firing and lets the
+fault act. A process without faults pays one ``if`` on an empty list per point.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from harness.faults.base import At, Call, CollectiveFault, Fault, LoaderFault, PointFault, WriteFault
+from harness.rank.recorder import Recorder
+from harness.wire import Kind, Phase
+
+
+@dataclass
+class _Armed:
+    index: int
+    fault: Fault
+    matches: int = 0
+    fired: bool = False
+
+
+class Triggers:
+    """The faults of the plan that aim at this rank and this restart count; each fires once.
+
+    Args:
+        faults: all faults of the plan, in its order: the index is how the controller names them.
+    """
+
+    def __init__(
+        self, faults: Sequence[Fault], recorder: Recorder, *, rank: int, world_size: int, restart: int
+    ) -> None:
+        self._recorder = recorder
+        self._armed = [
+            _Armed(index, fault)
+            for index, fault in enumerate(faults)
+            if rank in fault.targets(world_size) and fault.at.restart == restart
+        ]
+
+    def at_phase(self, step: int, phase: Phase) -> None:
+        """A phase was entered."""
+        for armed in self._armed:
+            at = armed.fault.at
+            if (
+                isinstance(armed.fault, PointFault)
+                and at.failpoint is None
+                and at.collective is None
+                and self._hit(armed, at.hit, at.step in (None, step) and at.phase in (None, phase))
+            ):
+                self._fire(armed, f"on entering {phase} of step {step}")
+                armed.fault.fire()
+
+    def at_failpoint(self, name: str) -> None:
+        """A failpoint was reached, such as ``ckpt.manifest.rename:before``."""
+        for armed in self._armed:
+            at = armed.fault.at
+            if isinstance(armed.fault, PointFault) and self._hit(
+                armed, at.hit, at.failpoint == name and self._is_here(at)
+            ):
+                self._fire(armed, f"at {name}")
+                armed.fault.fire()
+
+    def at_write(self, name: str, size_bytes: int) -> int | None:
+        """How much of this write may reach the file before the process dies; None if it is left alone."""
+        for armed in self._armed:
+            at = armed.fault.at
+            if isinstance(armed.fault, WriteFault) and self._hit(
+                armed, at.hit, at.failpoint == name and self._is_here(at)
+            ):
+                part_bytes = armed.fault.part(size_bytes)
+                self._fire(armed, f"{part_bytes} of {size_bytes} bytes at {name}", size_bytes=size_bytes, part_bytes=part_bytes)
+                return part_bytes
+        return None
+
+    def has_write(self, name: str) -> bool:
+        """Whether a fault still waits for a write of this name."""
+        return any(isinstance(a.fault, WriteFault) and a.fault.at.failpoint == name and not a.fired for a in self._armed)
+
+    def at_collective(self) -> CollectiveFault | None:
+        """A collective is about to be sent: the fault that replaces it, if any; may not return."""
+        for armed in self._armed:
+            at = armed.fault.at
+            if not isinstance(armed.fault, CollectiveFault) and at.collective is None:
+                continue
+            if self._hit(armed, at.collective or at.hit, self._is_here(at)):
+                self._fire(armed, f"at collective {at.collective or at.hit} of {self._recorder.phase}")
+                if isinstance(armed.fault, CollectiveFault):
+                    return armed.fault
+                if isinstance(armed.fault, PointFault):
+                    armed.fault.fire()
+        return None
+
+    def at_loader(self, epoch: int, batches: int) -> int:
+        """An epoch of ``batches`` batches begins: how many of them are handed out."""
+        for armed in self._armed:
+            at = armed.fault.at
+            if isinstance(armed.fault, LoaderFault) and self._hit(armed, at.hit, at.epoch in (None, epoch)):
+                shorter = armed.fault.length(batches)
+                self._fire(armed, f"{shorter} of {batches} batches in epoch {epoch}", epoch=epoch, length=batches)
+                batches = shorter
+        return batches
+
+    def _is_here(self, at: At) -> bool:
+        return at.step in (None, self._recorder.step) and at.phase in (None, self._recorder.phase)
+
+    def _hit(self, armed: _Armed, hit: int, matches: bool) -> bool:
+        if armed.fired or not matches:
+            return False
+        armed.matches += 1
+        return armed.matches == hit
+
+    def _fire(self, armed: _Armed, effect: str, **more: Any) -> None:
+        # The record comes first: many faults leave no time for it afterwards.
+        armed.fired = True
+        self._recorder.emit(Kind.FAULT, index=armed.index, fault=armed.fault.kind, effect=effect, **more)
+
+
+def act(fault: CollectiveFault | None, call: Call) -> Any:
+    """Send the call, or let the fault act in its place."""
+    return call.issue() if fault is None else fault.replace(call)

@@ -1,0 +1,84 @@
+"""The warm parent: imports torch once, then forks a supervisor for each run it is asked for.
+
+    python -m harness.rank.warm PARENT_PID [PACKAGE...]
+
+Each line on stdin is a request, ``{"run_dir": ..., "env": {...}}``; each is answered by a line on stdout when that run
+has ended, ``{"status": 0}``. It says ``{"ready": true}`` first. It makes no CUDA call, no backward pass and no thread,
+since forked processes could not use any of these afterwards.
+"""
+
+from __future__ import annotations
+
+import gc
+import importlib
+import json
+import os
+import signal
+import sys
+import traceback
+from pathlib import Path
+from typing import Any
+
+from harness.rank import lifeline
+
+
+def _import_everything(packages: list[str]) -> None:
+    # torch.distributed.nn: see harness.rank.main. torch._dynamo: the first optimizer step or DDP would else import it
+    # in every rank, for a second or two each.
+    import torch
+    import torch._dynamo
+    import torch.distributed._composable
+    import torch.distributed.checkpoint.state_dict
+    import torch.distributed.nn
+    import torch.nn.parallel
+    import torch.utils.data
+
+    import harness.checkpoint.points
+    import harness.rank.agent
+    import harness.rank.collectives
+    import harness.rank.loader
+    import harness.rank.resume
+    import harness.rank.storage
+    import harness.rank.supervisor  # noqa: F401
+
+    torch.set_num_threads(1)
+    for package in packages:
+        importlib.import_module(package)
+
+
+def _serve(request: dict[str, Any]) -> int:
+    """Fork a supervisor for one run and wait for it; returns its exit code."""
+    from harness.rank.agent import be_agent
+    from harness.rank.supervisor import supervise
+
+    warm_pid = os.getpid()
+    pid = os.fork()
+    if pid:
+        return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    code = 1
+    try:
+        os.environ.update(request["env"])
+        null = os.open(os.devnull, os.O_RDWR)
+        os.dup2(null, 0)
+        os.dup2(2, 1)  # stdout is the line to the controller: nobody else may write there
+        supervise(Path(request["run_dir"]), warm_pid, be_agent)
+        code = 0
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        os._exit(code)
+
+
+def main(parent_pid: int, packages: list[str]) -> None:
+    lifeline.die_with_parent(parent_pid)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the controller's to handle
+    _import_everything(packages)
+    gc.collect()
+    gc.freeze()  # the collector of a forked rank shall not touch, and so copy, our pages
+    print(json.dumps({"ready": True}), flush=True)
+    for line in sys.stdin:
+        print(json.dumps({"status": _serve(json.loads(line))}), flush=True)
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), sys.argv[2:])
