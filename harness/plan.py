@@ -2,45 +2,28 @@
 
 from __future__ import annotations
 
+import hashlib
+import importlib.metadata
 import json
+import platform
+import re
+import subprocess
 from dataclasses import asdict, dataclass, field
+from functools import cache
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from harness.errors import RecordError
 from harness.faults import Fault, load_fault
+from harness.scenario import Broken, Device, Expect, Expected, Scenario
+from harness.scenario.workloads import is_own_script
 from harness.wire import PLAN_JSON
 
-Device = Literal["cpu", "gpu"]
-Expected = Literal["clean", "recovers", "stops", "detected", "refuses"]
+__all__ = ["Broken", "Device", "Expect", "Expected", "Plan", "load_plan", "make_plan", "write_plan"]
 
-
-@dataclass(frozen=True, kw_only=True)
-class Broken:
-    """A guarantee that the scenario says must be found broken, and where; None matches any place."""
-
-    guarantee: str
-    rank: int | None = None
-    step: int | None = None
-    operation: str | None = None
-
-
-@dataclass(frozen=True, kw_only=True)
-class Expect:
-    """What the scenario says of the run's end.
-
-    Attributes:
-        resume_step: the step of the checkpoint that the last restart must have loaded.
-        restarts: how many restarts there must have been; None: any number within the budget.
-        broken: for ``detected``: what must be found.
-        message: for ``refuses``: words that the refusal must contain.
-    """
-
-    outcome: Expected
-    resume_step: int | None = None
-    restarts: int | None = None
-    broken: tuple[Broken, ...] = ()
-    message: str | None = None
+PACKAGE = "torch-recovery-harness"
+GIT_TIMEOUT_S = 10.0
+MAX_NAME_CHARS = 150  # of a directory's 255, with room for what its owner adds
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,7 +42,8 @@ class Plan:
         tolerance: None asks for byte-equal final states, a number for a relative difference at most so large.
         guarantees: names asked for by the scenario; empty means all that apply.
         disarmed: the faults are left out on purpose; the run must then end ``unknown``.
-        made_with: commit, dirty flag, versions of Python, torch and this package.
+        num_planned_faults: how many faults the scenario has, those left out on purpose included.
+        made_with: the script's commit and whether files differ from it, versions of Python, torch and this package.
     """
 
     name: str
@@ -84,10 +68,101 @@ class Plan:
     guarantees: tuple[str, ...] = ()
     faults: tuple[Fault, ...] = ()
     disarmed: bool = False
+    num_planned_faults: int = 0
     made_with: dict[str, str] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
+
+
+def make_plan(
+    scenario: Scenario, *, device: Device, launcher: str | None = None, seed: int | None = None, disarm: bool = False
+) -> Plan:
+    """The scenario with every choice made.
+
+    Args:
+        device: one of the scenario's.
+        launcher, seed: in place of the scenario's own.
+        disarm: leave the faults out.
+    """
+    seed = scenario.seed if seed is None else seed
+    name = _name(scenario.file, device)
+    return Plan(
+        name=name,
+        title=scenario.title or name,
+        scenario_file=None if scenario.file is None else str(scenario.file),
+        workload=scenario.workload,
+        script=str(scenario.script),
+        args=_args(scenario, seed),
+        ranks=scenario.ranks,
+        device=device,
+        launcher=launcher or scenario.launcher,
+        seed=seed,
+        steps=scenario.planned_steps,
+        save_every=scenario.planned_save_every,
+        max_restarts=scenario.max_restarts,
+        collective_timeout_s=scenario.collective_timeout_s,
+        deadline_s=scenario.deadline_s,
+        env=dict(scenario.env),
+        preload=scenario.preload,
+        tolerance=scenario.tolerance,
+        guarantees=scenario.guarantees,
+        faults=() if disarm else scenario.faults,
+        num_planned_faults=len(scenario.faults),
+        disarmed=disarm,
+        expect=scenario.expect,
+        made_with=made_with(scenario.script.parent),
+    )
+
+
+def _args(scenario: Scenario, seed: int) -> tuple[str, ...]:
+    values = {"{steps}": scenario.steps, "{save_every}": scenario.save_every, "{seed}": seed}
+    args: tuple[str, ...] = scenario.args
+    if not is_own_script(scenario.workload):
+        ours = ("--steps", "{steps}", "--save-every", "{save_every}", "--seed", "{seed}")
+        args = (*ours, "--checkpoint-dir", "{checkpoints}", *args)
+    # Not str.format: an argument of the user's may be JSON, braces and all.
+    return tuple(re.sub(r"\{\w+\}", lambda m: str(values.get(m[0], m[0])), arg) for arg in args)
+
+
+def _name(file: Path | None, device: Device) -> str:
+    """``scenarios.smoke.kill-in-backward-cpu``: the path from the current folder, made fit to name a directory.
+
+    Where two files could get the same name, a digest of the path is part of it.
+    """
+    if file is None:
+        return f"made-in-code-{device}"
+    is_below = file.is_relative_to(Path.cwd())
+    path = (file.relative_to(Path.cwd()) if is_below else Path(file.parent.name, file.name)).with_suffix("").as_posix()
+    slug = re.sub(r"[^A-Za-z0-9_-]+", ".", path).strip(".")[-MAX_NAME_CHARS:]
+    if not is_below or slug.replace(".", "/") != path:
+        slug += "-" + hashlib.sha256(str(file).encode()).hexdigest()[:8]
+    return f"{slug}-{device}"
+
+
+@cache
+def made_with(script_dir: Path) -> dict[str, str]:
+    """What it takes to replay a plan beside the plan itself: commit, dirty flag, versions; "unknown" where it is."""
+    git = ["git", "-C", str(script_dir), "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
+    try:
+        answer = subprocess.run(git, capture_output=True, text=True, timeout=GIT_TIMEOUT_S, check=True)
+        described = answer.stdout.strip()
+    except (OSError, subprocess.SubprocessError):  # no git, or no repository
+        described = ""
+    return {
+        "commit": described.removesuffix("-dirty") or "unknown",
+        "dirty": str(described.endswith("-dirty")).lower() if described else "unknown",
+        "python": platform.python_version(),
+        "torch": _version("torch"),
+        "harness": _version(PACKAGE),
+    }
+
+
+def _version(package: str) -> str:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return "unknown"
 
 
 def write_plan(plan: Plan, run_dir: Path) -> None:

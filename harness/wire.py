@@ -69,7 +69,7 @@ class Kind(StrEnum):
     FAULT = "fault"  # index (in the plan), fault (kind), effect (words)
     SIGNAL = "signal"  # signal (name): a signal that Python saw
     EXCEPTION = "exception"  # type, message, site, in_collective (bool): it left the training script
-    EXIT = "exit"  # code, params, optimizer, buffers: the script ended by itself; no digests without a model; threads
+    EXIT = "exit"  # code, params, optimizer, buffers: the script ended by itself; no digests without a model; threads, sources
 
 
 def rank_dir(run_dir: Path, rank: int) -> Path:

@@ -11,6 +11,8 @@ from typing import Any
 
 from harness.faults.base import At, Fault
 
+__all__ = ["KINDS", "At", "Fault", "load_fault"]
+
 
 def _discover() -> dict[str, type[Fault]]:
     kinds: dict[str, type[Fault]] = {}

@@ -18,12 +18,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal, Protocol
 
-from harness.wire import Event, Phase
+from harness.wire import Event, Kind, Phase
 
 Level = Literal["process", "device", "host", "communication", "storage", "data", "logic"]
 Target = int | Literal["all", "nonzero", "last"] | list[int]
 
 FORBID_EXTRA = {"extra": "forbid"}  # read by pydantic in the controller; plain data here
+PLACES = ("step", "phase", "epoch", "failpoint", "collective")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,7 +35,8 @@ class At:
         step: update number, from 1 (see harness.wire).
         phase: the phase entered, or the one in which the collective or the write happens.
         epoch: for loader faults: the epoch, from 0.
-        failpoint: a named point of a save with its moment, such as ``ckpt.manifest.rename:before``.
+        failpoint: a named point of a save with its moment, such as ``ckpt.manifest.rename:before``; for ``torn`` the
+            name of a write alone, such as ``ckpt.shard.write``.
         collective: the k-th collective, from 1: of the step if ``step`` is given, else of the process's life.
         restart: restart count at which it fires: 0 is the first launch.
         hit: which of the matches, from 1.
@@ -49,6 +51,30 @@ class At:
     collective: int | None = None
     restart: int = 0
     hit: int = 1
+
+    @property
+    def places(self) -> tuple[str, ...]:
+        """The fields that say where, of those that are given: all but ``restart`` and ``hit``."""
+        return tuple(name for name in PLACES if getattr(self, name) is not None)
+
+    def problems(self) -> list[tuple[str, str]]:
+        """(field, what is wrong and what is allowed), for one place by itself."""
+        found = []
+        if self.step is not None and self.step < 1:
+            found.append(("step", "must be at least 1: updates count from 1; for before the first use phase = 'init'"))
+        if self.epoch is not None and self.epoch < 0:
+            found.append(("epoch", "must be at least 0: epochs count from 0"))
+        if self.collective is not None and self.collective < 1:
+            found.append(("collective", "must be at least 1: collectives count from 1"))
+        if self.restart < 0:
+            found.append(("restart", "must be at least 0: 0 is the first launch"))
+        if self.hit < 1:
+            found.append(("hit", "must be at least 1: 1 is the first match"))
+        elif self.hit > 1 and self.collective is not None:
+            found.append(("hit", "cannot stand beside collective, which counts already; leave one of them out"))
+        if self.collective is not None and self.failpoint is not None:
+            found.append(("failpoint", "cannot stand beside collective: a fault fires at one of them; leave one out"))
+        return found
 
 
 class Call(Protocol):
@@ -67,6 +93,11 @@ class Call(Protocol):
 @dataclass(frozen=True, kw_only=True)
 class Fault:
     """Base of all kinds; see the module's docstring.
+
+    Attributes:
+        kind: which kind of fault.
+        rank: where it fires: a rank, a list of ranks, ``all``, ``nonzero`` (all but rank 0) or ``last``.
+        at: when it fires; at least one of step, phase, epoch, failpoint and collective.
 
     Class attributes:
         level: the level of the field's fault model.
@@ -140,3 +171,35 @@ class WriteFault(Fault):
     def part(self, size_bytes: int) -> int:
         """How many bytes of this write reach the file before the process is killed."""
         raise NotImplementedError
+
+
+def work_after(fault: Fault, after: Sequence[Event]) -> str | None:
+    """None if the process did no more work after the fault, else the event that should not be there.
+
+    Its last words (a signal seen, an exception leaving, the exit) are no work.
+    """
+    for event in after:
+        if event.kind not in (Kind.SIGNAL, Kind.EXCEPTION, Kind.EXIT):
+            return f"the process went on after {fault.kind}: {event.kind} at {event.where}"
+    return None
+
+
+def missing_collective(
+    faulted: Literal["skipped", "extra"], fired: Event, after: Sequence[Event], *, numel: int | None = None
+) -> str | None:
+    """None if a collective marked ``faulted`` is on record after the fault, else what is there.
+
+    Args:
+        numel: its number of elements; None: any.
+    """
+    marked = [e for e in after if e.kind == Kind.COLLECTIVE and e.data.get("faulted") == faulted]
+    if not marked:
+        return f"no {faulted} collective is on record after {fired.where}"
+    if numel is not None and marked[0].data["numel"] != numel:
+        return f"the {faulted} collective at {marked[0].where} has {marked[0].data['numel']} elements, not {numel}"
+    return None
+
+
+def numel_problems(numel: int | None) -> list[tuple[str, str]]:
+    """The problem of a number of elements that no tensor to be sent can have."""
+    return [] if numel is None or numel >= 1 else [("numel", "must be at least 1")]

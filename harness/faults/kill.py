@@ -8,15 +8,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from harness.faults.base import Fault, PointFault
-from harness.wire import Event, Kind
+from harness.faults.base import PointFault, work_after
+from harness.wire import Event
 
 Signal = Literal["SIGKILL", "SIGTERM", "SIGSEGV", "SIGABRT", "SIGINT", "SIGHUP", "SIGBUS", "SIGFPE"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Kill(PointFault):
-    """The rank sends itself ``signal`` and takes no further step: the kernel ends it as it ends any other process."""
+    """The rank sends itself ``signal`` and takes no further step: the kernel ends it as it ends any other process.
+
+    Attributes:
+        signal: the signal's name.
+    """
 
     level: ClassVar = "process"
     places: ClassVar = frozenset({"step", "phase", "failpoint", "collective"})
@@ -35,14 +39,3 @@ class Kill(PointFault):
 
     def missing_effect(self, fired: Event, after: Sequence[Event]) -> str | None:
         return work_after(self, after)
-
-
-def work_after(fault: Fault, after: Sequence[Event]) -> str | None:
-    """None if the process did no more work after the fault, else the event that should not be there.
-
-    Its last words (a signal seen, an exception leaving, the exit) are no work.
-    """
-    for event in after:
-        if event.kind not in (Kind.SIGNAL, Kind.EXCEPTION, Kind.EXIT):
-            return f"the process went on after {fault.kind}: {event.kind} at {event.where}"
-    return None

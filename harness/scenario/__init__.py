@@ -1,0 +1,17 @@
+"""The scenario file: what may stand in it, and its one loader. Pydantic stays in this package.
+
+In the order of a file's way through it:
+
+    load         a file to a Scenario, or all of its problems at once
+    model        the fields, their types, defaults and bounds
+    rules        what fields must fulfil together
+    workloads    from a workload's name to its script
+    wording      what is wrong, what is allowed, the nearest known name
+    toml_lines   on which line a field stands
+    schema       the JSON Schema that editors use
+"""
+
+from harness.scenario.load import load_scenario
+from harness.scenario.model import Broken, Device, Expect, Expected, Scenario
+
+__all__ = ["Broken", "Device", "Expect", "Expected", "Scenario", "load_scenario"]

@@ -1,0 +1,244 @@
+"""What the fields of a scenario must fulfil together.
+
+Each rule yields Problems. A Problem whose field, or a field that it ``needs``, is wrong by itself is dropped by the
+loader: nothing is reported that may vanish when something else is mended.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from itertools import combinations
+
+from harness.checkpoint.points import FAILPOINTS, Failpoint
+from harness.faults import Fault
+from harness.faults.base import WriteFault
+from harness.scenario.model import Scenario
+from harness.scenario.toml_lines import Path
+from harness.scenario.wording import Problem, unknown_name
+from harness.scenario.workloads import is_own_script, workload_names
+from harness.wire import RUN_DIR_ENV
+
+Rule = Callable[[Scenario], Iterator[Problem]]
+
+SAVE_FAILPOINTS = {
+    **FAILPOINTS,
+    "torch.save": Failpoint(writer="every", during="save", doc="torch.save to a path, in any script", torn=True),
+}
+_SET_BY_LAUNCHER = {RUN_DIR_ENV, "RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"}
+_WORLD: Path = ("ranks",)
+_LENGTH: tuple[Path, ...] = (("steps",), ("workload",))
+_SAVES: tuple[Path, ...] = (("save_every",), *_LENGTH)
+
+
+def problems(scenario: Scenario) -> list[Problem]:
+    """Everything that is wrong between fields that are right by themselves."""
+    return [problem for rule in RULES for problem in rule(scenario)]
+
+
+def workload_exists(scenario: Scenario) -> Iterator[Problem]:
+    if not is_own_script(scenario.workload):
+        if scenario.workload not in workload_names():
+            known = [*workload_names(), "or a path that ends in .py"]
+            yield unknown_name(("workload",), scenario.workload, known, "workload")
+    elif not scenario.script.is_file():
+        yield Problem(("workload",), f"there is no file {scenario.script}; paths start at the scenario file's folder")
+
+
+def bounds_are_nested(scenario: Scenario) -> Iterator[Problem]:
+    if scenario.collective_timeout_s >= scenario.deadline_s:
+        yield Problem(
+            ("collective_timeout_s",),
+            f"must be below deadline_s, which is {scenario.deadline_s:g}: else a hang ends before its cause is seen",
+            needs=(("deadline_s",),),
+        )
+
+
+def names_stand_once(scenario: Scenario) -> Iterator[Problem]:
+    lists: dict[str, Sequence[str]] = {
+        "devices": scenario.devices,
+        "guarantees": scenario.guarantees,
+        "preload": scenario.preload,
+    }
+    for field, names in lists.items():
+        for name, count in Counter(names).items():
+            if count > 1:
+                yield Problem((field,), f"names '{name}' {count} times; once is allowed")
+
+
+def environment_is_free(scenario: Scenario) -> Iterator[Problem]:
+    for name in scenario.env:
+        if name in _SET_BY_LAUNCHER:
+            yield Problem(("env", name), "is set by the launcher for each rank; choose another name")
+        elif not name or "=" in name or "\0" in name or "\0" in scenario.env[name]:
+            yield Problem(("env", name), "is no environment variable: no '=' in its name, no zero byte in either")
+
+
+def fault_is_possible(scenario: Scenario) -> Iterator[Problem]:
+    """Settings and place of each fault by itself."""
+    for path, fault in _numbered(scenario):
+        yield from (Problem((*path, field), text) for field, text in fault.problems())
+        yield from (Problem((*path, "at", field), text) for field, text in fault.at.problems())
+        allowed = sorted(fault.places)
+        if not fault.at.places:
+            yield Problem((*path, "at"), f"must name a place; {fault.kind} understands {_either(allowed)}")
+        for place in fault.at.places:
+            if place not in fault.places:
+                yield Problem((*path, "at", place), f"{fault.kind} does not understand it; allowed: {_either(allowed)}")
+
+
+def fault_is_in_the_world(scenario: Scenario) -> Iterator[Problem]:
+    for path, fault in _numbered(scenario):
+        targets = fault.targets(scenario.ranks)
+        outside = [rank for rank in targets if not 0 <= rank < scenario.ranks]
+        if outside:
+            allowed = f"ranks = {scenario.ranks} allows 0..{scenario.ranks - 1}"
+            yield Problem((*path, "rank"), f"there is no rank {_either(outside)}; {allowed}", needs=(_WORLD,))
+        elif not targets:
+            yield Problem((*path, "rank"), f"names no rank of ranks = {scenario.ranks}", needs=(_WORLD,))
+        elif len(set(targets)) < len(targets):
+            yield Problem((*path, "rank"), "names a rank twice")
+
+
+def fault_is_in_the_run(scenario: Scenario) -> Iterator[Problem]:
+    for path, fault in _numbered(scenario):
+        steps, at = scenario.planned_steps, fault.at
+        if at.step is not None and steps is not None and at.step > steps:
+            yield Problem((*path, "at", "step"), f"is beyond the last update: steps = {steps}", needs=_LENGTH)
+        if at.restart > scenario.max_restarts:
+            allowed = f"max_restarts = {scenario.max_restarts} allows 0..{scenario.max_restarts}"
+            yield Problem((*path, "at", "restart"), f"never comes; {allowed}", needs=(("max_restarts",),))
+
+
+def fault_meets_a_save(scenario: Scenario) -> Iterator[Problem]:
+    """The failpoint is known, this rank passes it, and at this step there is a save."""
+    for path, fault in _numbered(scenario):
+        at = fault.at
+        during = "save" if at.phase == "save" else "load" if at.phase == "load" else None
+        if at.failpoint is not None and "failpoint" in fault.places:
+            name, _, _ = at.failpoint.partition(":")
+            if at.failpoint not in (allowed := _failpoints(fault)):
+                yield _unknown_failpoint((*path, "at", "failpoint"), fault, at.failpoint, allowed)
+                continue
+            during = SAVE_FAILPOINTS[name].during
+            if SAVE_FAILPOINTS[name].writer == "rank0" and set(fault.targets(scenario.ranks)) != {0}:
+                yield Problem((*path, "rank"), f"only rank 0 passes {name}; allowed: 0", needs=(_WORLD,))
+        if at.step is None or is_own_script(scenario.workload):
+            continue
+        if during == "load":
+            yield Problem((*path, "at", "step"), "a load comes before the first update; say at which restart instead")
+        elif during == "save" and not _is_saved(scenario, at.step):
+            yield Problem((*path, "at", "step"), f"nothing is saved there; {_saved(scenario)}", needs=_SAVES)
+
+
+def fault_can_fire(scenario: Scenario) -> Iterator[Problem]:
+    """No other fault has ended its process before, whichever comes first."""
+    for (first_path, first), (path, second) in combinations(_numbered(scenario), 2):
+        if first == second:
+            yield Problem(path, f"says the same as fault[{first_path[1]}]; leave one out")
+        elif first.ends_rank and second.ends_rank and first.at.restart == second.at.restart:
+            both = set(first.targets(scenario.ranks)) & set(second.targets(scenario.ranks))
+            if both:
+                yield Problem(
+                    (*path, "at", "restart"),
+                    f"rank {_either(sorted(both))} ends by fault[{first_path[1]}] or by this one, never by both; "
+                    "set another restart for one of them",
+                    needs=(first_path, _WORLD),
+                )
+
+
+def outcome_fits_faults(scenario: Scenario) -> Iterator[Problem]:
+    outcome: Path = ("expect", "outcome")
+    match scenario.expect.outcome:
+        case "clean" if scenario.faults:
+            yield Problem(outcome, "clean is a run without faults; leave the faults out, or expect another outcome")
+        case "recovers":
+            for path, fault in _numbered(scenario):
+                if fault.ends_rank and fault.at.restart >= scenario.max_restarts:
+                    yield Problem(
+                        ("max_restarts",),
+                        f"fault[{path[1]}] ends a rank at restart {fault.at.restart} and the job must recover: "
+                        f"at least {fault.at.restart + 1} is needed",
+                        needs=(path, outcome),
+                    )
+                    return
+        case "detected" if not scenario.expect.broken:
+            yield Problem(("expect", "broken"), "detected needs at least one { guarantee, rank, step, operation }")
+
+
+def expectation_is_possible(scenario: Scenario) -> Iterator[Problem]:
+    expect, steps = scenario.expect, scenario.planned_steps
+    budget: Path = ("max_restarts",)
+    if expect.restarts is not None and not 0 <= expect.restarts <= scenario.max_restarts:
+        allowed = f"max_restarts = {scenario.max_restarts} allows 0..{scenario.max_restarts}"
+        yield Problem(("expect", "restarts"), f"cannot be; {allowed}", needs=(budget,))
+    if expect.resume_step is not None:
+        path: Path = ("expect", "resume_step")
+        if expect.resume_step != 0 and not _is_saved(scenario, expect.resume_step):
+            yield Problem(path, f"nothing is saved there; {_saved(scenario)}, or 0 for no checkpoint yet", needs=_SAVES)
+        if scenario.max_restarts == 0:
+            yield Problem(path, "nothing resumes with max_restarts = 0; allow one or leave it out", needs=(budget,))
+    if expect.broken and expect.outcome not in ("detected", "stops"):
+        yield Problem(("expect", "broken"), f"nothing may be broken when the outcome is {expect.outcome}")
+    if expect.message is not None and expect.outcome != "refuses":
+        yield Problem(("expect", "message"), f"belongs to the outcome refuses, not to {expect.outcome}")
+    for n, broken in enumerate(expect.broken):
+        path = ("expect", "broken", n)
+        if broken.rank is not None and not 0 <= broken.rank < scenario.ranks:
+            yield Problem((*path, "rank"), f"ranks = {scenario.ranks} allows 0..{scenario.ranks - 1}", needs=(_WORLD,))
+        if broken.step is not None and not 0 <= broken.step <= (steps or broken.step):
+            yield Problem((*path, "step"), f"steps = {steps} allows 0..{steps}", needs=_LENGTH)
+
+
+RULES: tuple[Rule, ...] = (
+    workload_exists,
+    bounds_are_nested,
+    names_stand_once,
+    environment_is_free,
+    fault_is_possible,
+    fault_is_in_the_world,
+    fault_is_in_the_run,
+    fault_meets_a_save,
+    fault_can_fire,
+    outcome_fits_faults,
+    expectation_is_possible,
+)
+
+
+def _numbered(scenario: Scenario) -> list[tuple[Path, Fault]]:
+    return [(("fault", n), fault) for n, fault in enumerate(scenario.faults)]
+
+
+def _failpoints(fault: Fault) -> list[str]:
+    if isinstance(fault, WriteFault):
+        return [name for name, point in SAVE_FAILPOINTS.items() if point.torn]
+    return [f"{name}:{moment}" for name in SAVE_FAILPOINTS for moment in ("before", "after")]
+
+
+def _unknown_failpoint(path: Path, fault: Fault, failpoint: str, allowed: list[str]) -> Problem:
+    name, _, moment = failpoint.partition(":")
+    if name in SAVE_FAILPOINTS and isinstance(fault, WriteFault):
+        cure = f"give '{name}' alone" if name in allowed else "it is no write"
+        return Problem(path, f"cannot be torn: {cure}; allowed: {', '.join(allowed)}")
+    if name in SAVE_FAILPOINTS and moment == "torn":
+        return Problem(path, f"{fault.kind} fires before or after a write; to stop in its middle use kind = 'torn'")
+    if name in SAVE_FAILPOINTS:
+        return Problem(path, f"needs its moment; allowed: {name}:before, {name}:after")
+    return unknown_name(path, failpoint, allowed, "failpoint")
+
+
+def _is_saved(scenario: Scenario, step: int) -> bool:
+    steps, save_every = scenario.planned_steps, scenario.planned_save_every
+    if step < 1 or (steps is not None and step > steps):
+        return False
+    return save_every is None or step % save_every == 0 or step == steps
+
+
+def _saved(scenario: Scenario) -> str:
+    steps, save_every = scenario.planned_steps, scenario.planned_save_every
+    every = "any step" if save_every is None else f"each multiple of save_every = {save_every}"
+    return f"allowed: {every}" if steps is None else f"allowed: {every} up to steps = {steps}, and {steps}"
+
+
+def _either(names: Sequence[object]) -> str:
+    return " or ".join(str(name) for name in names)

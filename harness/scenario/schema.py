@@ -1,0 +1,72 @@
+"""The JSON Schema of scenario files, for editors: made from the model, so that it says what the loader does.
+
+    python -m harness.scenario.schema      writes it again after the model has changed
+
+An editor finds it by a first line such as ``#:schema ../scenario.schema.json``.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from harness.faults import KINDS
+from harness.faults.base import At
+from harness.scenario.model import Broken, Expect, Scenario
+from harness.scenario.rules import SAVE_FAILPOINTS
+from harness.scenario.wording import described
+from harness.scenario.workloads import workload_names
+
+SCHEMA_NAME = "scenario.schema.json"
+SCHEMA_FILE = Path(__file__).parents[2] / "scenarios" / SCHEMA_NAME
+
+
+def make_schema() -> dict[str, Any]:
+    """A JSON Schema (draft 2020-12) with the descriptions of the model and of the fault kinds."""
+    schema = Scenario.model_json_schema()
+    schema["$schema"] = "https://json-schema.org/draft/2020-12/schema"
+    schema["title"] = "Scenario of a fault-injection run"
+    _describe(schema, Scenario)
+    for cls in (At, Broken, Expect, *KINDS.values()):
+        _describe(schema["$defs"][cls.__name__], cls)
+    for cls in KINDS.values():  # a kind has its default only in code
+        schema["$defs"][cls.__name__]["required"].insert(0, "kind")
+        schema["$defs"][cls.__name__]["properties"]["kind"].pop("default")
+    at = schema["$defs"]["At"]["properties"]
+    moments = [f"{name}:{moment}" for name in SAVE_FAILPOINTS for moment in ("before", "after")]
+    at["failpoint"]["examples"] = [*moments, *(name for name, point in SAVE_FAILPOINTS.items() if point.torn)]
+    schema["properties"]["workload"]["examples"] = [n for n in workload_names() if not n.startswith("planted/")]
+    return schema
+
+
+def schema_text() -> str:
+    """The schema as it stands in its file."""
+    return json.dumps(make_schema(), indent=2) + "\n"
+
+
+def _describe(schema: dict[str, Any], cls: type) -> None:
+    texts = described(cls)
+    schema["description"] = (cls.__doc__ or "").strip().partition("\n")[0]
+    for name, field in schema["properties"].items():
+        field.pop("title", None)
+        _drop_null(field)
+        text = texts.get("faults" if name == "fault" else name)
+        if text is not None:
+            field["description"] = text.replace("``", "")
+
+
+def _drop_null(field: dict[str, Any]) -> None:
+    """TOML has no null: what may be None is a field that may be left out."""
+    types = [one for one in field.get("anyOf", []) if one != {"type": "null"}]
+    if len(types) == 1:
+        del field["anyOf"]
+        field |= types[0]
+    if "default" in field and field["default"] is None:
+        del field["default"]
+
+
+if __name__ == "__main__":
+    SCHEMA_FILE.write_text(schema_text())
+    sys.stdout.write(f"wrote {SCHEMA_FILE}\n")

@@ -1,0 +1,143 @@
+"""What is wrong with a field, in this project's words: the value, what is allowed, and the nearest known name."""
+
+from __future__ import annotations
+
+import difflib
+import inspect
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from pydantic import ValidationError
+
+from harness.faults import KINDS
+from harness.faults.base import At
+from harness.scenario.model import Broken, Expect, Scenario
+from harness.scenario.toml_lines import Path
+
+MISSING = object()  # stands for the value of a field that is not there
+_MAX_VALUE_CHARS = 60
+_RANK = "must be a rank from 0, a list of ranks, 'all', 'nonzero' or 'last'"
+_TYPES = {
+    "string_type": "must be a string in quotes",
+    "int_type": "must be a whole number",
+    "int_from_float": "must be a whole number",
+    "float_type": "must be a number",
+    "finite_number": "must be a finite number",
+    "tuple_type": "must be a list: [ ... ]",
+    "list_type": "must be a list: [ ... ]",
+    "dict_type": "must be a table: { ... }",
+    "dataclass_type": "must be a table: { ... }",
+}
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One thing that is wrong.
+
+    Attributes:
+        path: of the field, as in the parsed TOML: ``("fault", 0, "at", "step")``.
+        text: what is wrong, what is allowed, and the cure.
+        needs: further fields that must be right themselves for this to be true.
+        nearest: the known value that was probably meant, None for a field's name.
+    """
+
+    path: Path
+    text: str
+    needs: tuple[Path, ...] = ()
+    nearest: str | None = None
+
+    @property
+    def field(self) -> str:
+        """``fault[0].at.step``."""
+        return "".join(f"[{key}]" if isinstance(key, int) else f".{key}" for key in self.path).lstrip(".")
+
+
+def unknown_name(path: Path, value: Any, known: Sequence[str], what: str) -> Problem:
+    """``value`` is none of the ``known`` names of ``what``."""
+    near = difflib.get_close_matches(str(value), known, n=1)
+    hint = f"; did you mean '{near[0]}'?" if near else ""
+    allowed = ", ".join(known) or "none"
+    return Problem(path, f"unknown {what}; allowed: {allowed}{hint}", nearest=near[0] if near else None)
+
+
+def value_at(raw: Any, path: Path) -> Any:
+    """What stands at ``path`` of the parsed TOML, or MISSING."""
+    for key in path:
+        try:
+            raw = raw[key]
+        except (KeyError, IndexError, TypeError):
+            return MISSING
+    return raw
+
+
+def shown(value: Any) -> str:
+    """``value`` as it may stand in a message: short, and on one line."""
+    text = json.dumps(value, ensure_ascii=False, default=str)
+    return text if len(text) <= _MAX_VALUE_CHARS else text[: _MAX_VALUE_CHARS - 3] + "..."
+
+
+def described(cls: type) -> dict[str, str]:
+    """Field name -> description, from the ``Attributes:`` sections of the docstrings of a class and its bases."""
+    found: dict[str, str] = {}
+    for base in (base for base in reversed(cls.__mro__) if base.__module__.startswith("harness.")):
+        _, _, section = inspect.cleandoc(base.__doc__ or "").partition("\nAttributes:\n")
+        entries = re.findall(r"^    (\w+): (.*(?:\n {5,}.*)*)", section.partition("\n\n")[0], re.MULTILINE)
+        found |= {name: " ".join(text.split()) for name, text in entries}
+    return found
+
+
+def problems_of(error: ValidationError, raw: Any) -> list[Problem]:
+    """One problem a field, in the order of the model."""
+    found: dict[Path, Problem] = {}
+    for detail in error.errors(include_url=False, include_input=False):
+        problem = _problem(detail["type"], detail["loc"], detail["msg"], detail.get("ctx", {}), raw)
+        found.setdefault(problem.path, problem)  # a field of several types is reported once for each of them
+    return list(found.values())
+
+
+def _problem(kind: str, loc: Path, message: str, context: dict[str, Any], raw: Any) -> Problem:
+    path: Path = (*loc[:2], *loc[3:]) if loc[0] == "fault" else loc  # pydantic puts the fault's kind in between
+    name = str(path[-1])
+    if len(path) > 2 and path[0] == "fault" and path[2] == "rank" and kind != "missing":
+        return Problem(path[:3], _RANK)
+    if path == ("fault",) and kind == "tuple_type":
+        return Problem(path, "must be an array of tables: write [[fault]] with two brackets above each fault")
+    match kind:
+        case "extra_forbidden" | "unexpected_keyword_argument":
+            return replace(unknown_name(path, name, _fields_beside(loc), "field"), nearest=None)
+        case "missing":
+            meaning = described(_class_around(loc)).get(name, "required")
+            return Problem(path, f"missing: {meaning.rstrip('.')}")
+        case "literal_error":
+            names = re.findall(r"'([^']*)'", context["expected"])
+            return unknown_name(path, value_at(raw, path), names, "value")
+        case "union_tag_not_found":
+            return Problem((*path, "kind"), f"missing; allowed: {', '.join(KINDS)}")
+        case "union_tag_invalid":
+            return unknown_name((*path, "kind"), context["tag"], list(KINDS), "kind of fault")
+    text = _TYPES.get(kind, message.replace("Input should be", "must be").replace(" item after validation", ""))
+    return Problem(path, text)
+
+
+def _class_around(loc: Path) -> type:
+    """The class that the last key of a pydantic location is a field of."""
+    match loc:
+        case ("fault", int(), str(), "at", _):
+            return At
+        case ("fault", int(), str(kind), _):
+            return KINDS[kind]
+        case ("expect", "broken", int(), _):
+            return Broken
+        case ("expect", _):
+            return Expect
+    return Scenario
+
+
+def _fields_beside(loc: Path) -> list[str]:
+    cls = _class_around(loc)
+    if cls is Scenario:
+        return [field.alias or name for name, field in Scenario.model_fields.items()]
+    return list(inspect.signature(cls).parameters)
