@@ -19,6 +19,7 @@ from typing import Any, NoReturn
 
 import torch.distributed.elastic.multiprocessing.api as elastic
 import torch.distributed.run
+from torch._C import _distributed_c10d as _C
 from torch.distributed.elastic.multiprocessing.subprocess_handler import SubprocessHandler
 
 from harness.rank import main
@@ -61,7 +62,7 @@ class ForkHandler(SubprocessHandler):
             os.closerange(3, os.sysconf("SC_OPEN_MAX"))
             os.environ.update(env)
             # Read once at import, so a forked rank has to read it again.
-            torch.distributed.set_debug_level_from_env()
+            _C.set_debug_level_from_env()
             return main.run(script, list(script_args))
 
         return ForkedProcess(body)
@@ -69,7 +70,8 @@ class ForkHandler(SubprocessHandler):
 
 def be_agent(args: list[str]) -> NoReturn:
     """Run torchrun with these arguments in this process, and leave it as the command would."""
-    elastic.get_subprocess_handler = _fork_handler
+    starts_ranks: Any = elastic  # Any: the name is replaced
+    starts_ranks.get_subprocess_handler = _fork_handler
 
     def body() -> int:
         torch.distributed.run.main(args)
@@ -100,7 +102,7 @@ def _leave_with(body: Callable[[], int]) -> NoReturn:
             code = error.code if isinstance(error.code, int) else int(error.code is not None)
         except BaseException:
             traceback.print_exc()
-        threading._shutdown()
+        threading._shutdown()  # type: ignore[attr-defined]  # the interpreter's own first step at its end
         atexit._run_exitfuncs()
         sys.stdout.flush()
         sys.stderr.flush()

@@ -1,9 +1,13 @@
 """Every collective of every process group, DDP's buckets included, goes through here.
 
 ``torch.distributed`` makes each group by calling the name ``ProcessGroup`` in its own module. That name is replaced by
-a subclass whose methods record the call, ask the triggers, and call the original. The backends under it (gloo, NCCL)
-are the stock ones, ``get_backend()`` says what it always said, and C++ callers reach the methods as well, since they
-are virtual there.
+a class that holds a stock group: it records the call, asks the triggers, and hands the call on to the stock group. The
+backends (gloo, NCCL) are the stock ones, ``get_backend()`` says what it always said, and C++ callers such as DDP's
+reducer come through here as well, since these methods are virtual there.
+
+Why it holds a stock group, where calling its own base class would do: a Python subclass calls the base's methods
+through torch's trampoline, which keeps the interpreter locked meanwhile. Gloo's thread takes the same lock to destroy a
+finished call while it holds its queue, so that both can wait for ever (seen on 2.13.0 within 300 calls of 4 ranks).
 """
 
 from __future__ import annotations
@@ -13,35 +17,42 @@ import sys
 from collections.abc import Callable, Iterator
 from datetime import timedelta
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import torch
 import torch.distributed as dist
 import torch.distributed.distributed_c10d as c10d
+from torch._C import _distributed_c10d as _C_module
 
 from harness.rank.recorder import Recorder
 from harness.rank.triggers import Triggers, act
 from harness.wire import Kind
 
-_Stock = c10d.ProcessGroup
+# Any: what is replaced and what only C++ knows is not in torch's types.
+_c10d: Any = c10d
+_C: Any = _C_module
+_Stock: Any = c10d.ProcessGroup
 
-# What the record calls it, for each name that torch gives the method. Of two names for one C++ function only the
-# newer is wrapped where both exist and the older one calls it: wrapping both would recurse.
+# What the record calls it, for each name that torch gives the method (2.13 renamed some and kept the old names).
 _METHODS = {
     "allreduce": "all_reduce",
     "allreduce_coalesced": "all_reduce",
     "allgather": "all_gather",
     "allgather_coalesced": "all_gather",
     "_allgather_base": "all_gather",
+    "allgather_into_tensor_coalesced": "all_gather",
     "all_gather_single": "all_gather",
     "all_gather_single_coalesced": "all_gather",
     "broadcast": "broadcast",
     "reduce": "reduce",
     "reduce_scatter": "reduce_scatter",
     "_reduce_scatter_base": "reduce_scatter",
+    "reduce_scatter_tensor_coalesced": "reduce_scatter",
     "reduce_scatter_single": "reduce_scatter",
     "reduce_scatter_single_coalesced": "reduce_scatter",
     "alltoall": "all_to_all",
+    "alltoall_base": "all_to_all",
     "all_to_all_single": "all_to_all",
     "barrier": "barrier",
     "monitored_barrier": "barrier",
@@ -50,11 +61,6 @@ _METHODS = {
     "send": "send",
     "recv": "recv",
     "recv_anysource": "recv",
-}
-_OLDER = {  # before 2.13 these were the only names
-    "all_gather_single_coalesced": "allgather_into_tensor_coalesced",
-    "reduce_scatter_single_coalesced": "reduce_scatter_tensor_coalesced",
-    "all_to_all_single": "alltoall_base",
 }
 _TRANSFER_FIRST = {"all_gather", "reduce_scatter", "all_to_all", "gather", "scatter"}  # (output, input, ...)
 _NOT_THE_SCRIPT = (torch.__path__[0], str(Path(__file__).parents[1]), "<")
@@ -75,9 +81,10 @@ class _Call:
         self.numel = sum(t.numel() for t in tensors)
         self.dtype = str(tensors[0].dtype).removeprefix("torch.") if tensors else None
         self._device = tensors[0].device if tensors else torch.device("cpu")
-        options = next((a for a in (*args, *kwargs.values()) if hasattr(a, "reduceOp") or hasattr(a, "rootRank")), None)
-        self.reduce_op = str(options.reduceOp.op).rpartition(".")[2] if hasattr(options, "reduceOp") else None
-        self.root = options.rootRank if hasattr(options, "rootRank") else None
+        given = (*args, *kwargs.values())
+        reduce_op = next((a.reduceOp for a in given if hasattr(a, "reduceOp")), None)
+        self.reduce_op = None if reduce_op is None else str(reduce_op.op).rpartition(".")[2]
+        self.root = next((a.rootRank for a in given if hasattr(a, "rootRank")), None)
 
     def record(self, faulted: str | None = None, numel: int | None = None) -> None:
         self._group.calls += 1
@@ -97,13 +104,13 @@ class _Call:
 
     def issue(self) -> Any:
         self.record()
-        return self._stock(self._group, *self._args, **self._kwargs)
+        return self._stock(self._group.inner, *self._args, **self._kwargs)
 
     def completed(self) -> Any:
         self.record(faulted="skipped")
         future: torch.futures.Future[list[torch.Tensor]] = torch.futures.Future()
         future.set_result(list(_tensors(self._args[:1])))  # what a bucket's waiter takes as the reduced values
-        return torch._C._distributed_c10d._create_work_from_future(future)
+        return _C._create_work_from_future(future)
 
     def issue_like(self, numel: int | None = None) -> Any:
         numel = self.numel if numel is None else numel
@@ -111,43 +118,62 @@ class _Call:
         dtype = getattr(torch, self.dtype) if self.dtype else torch.float32
         scratch = torch.zeros(numel, dtype=dtype, device=self._device)
         if self._operation == "broadcast":
-            return _Stock.broadcast(self._group, [scratch], *self._args[1:], **self._kwargs)
-        return _Stock.allreduce(self._group, [scratch], dist.AllreduceOptions())
+            return self._group.inner.broadcast([scratch], *self._args[1:], **self._kwargs)
+        return self._group.inner.allreduce([scratch], dist.AllreduceOptions())
 
 
-class RecordingProcessGroup(_Stock):  # type: ignore[misc, valid-type]
-    """A stock process group that records each collective at issue.
+class RecordingProcessGroup(_Stock):  # type: ignore[misc]
+    """A process group that records each collective at issue and sends it through a stock group.
 
     Attributes:
+        inner: the stock group; it has the same backends, name and store.
         calls: number of collectives recorded on this group by this rank.
     """
 
     def __init__(self, store: Any, rank: int, size: int) -> None:
         super().__init__(rank, size)  # of the C++ constructors only this one lets methods be overridden
-        self._store = store
+        self.inner = _Stock(store, rank, size)
         self.calls = 0
-        self._depth = 0
 
     def get_group_store(self) -> Any:
-        return self._store
+        return self.inner.get_group_store()
+
+    @property
+    def bound_device_id(self) -> Any:
+        return self.inner.bound_device_id
+
+    @bound_device_id.setter
+    def bound_device_id(self, device: Any) -> None:
+        self.inner.bound_device_id = device
+        _Stock.bound_device_id.fset(self, device)
 
 
-def _wrap(name: str, operation: str) -> Callable[..., Any]:
+def _on_both(name: str) -> Callable[..., None]:
+    stock = getattr(_Stock, name)
+
+    def method(self: RecordingProcessGroup, *args: Any) -> None:
+        stock(self, *args)
+        stock(self.inner, *args)
+
+    return method
+
+
+def _recorded(name: str, operation: str) -> Callable[..., Any]:
     stock = getattr(_Stock, name)
 
     def method(self: RecordingProcessGroup, *args: Any, **kwargs: Any) -> Any:
-        if self._depth:  # one public call may be made of others: only the outermost is the script's
-            return stock(self, *args, **kwargs)
-        self._depth += 1
-        try:
-            call = _Call(self, operation, stock, args, kwargs)
-            return act(_triggers.at_collective(), call)
-        finally:
-            self._depth -= 1
+        call = _Call(self, operation, stock, args, kwargs)
+        return act(_triggers.at_collective(), call)
 
-    method.__name__ = method.__qualname__ = name  # pybind11 finds its caller by this name, so as not to recurse
-    method.__code__ = method.__code__.replace(co_name=name)
     return method
+
+
+def _override_methods() -> None:
+    for name in ("_register_backend", "_set_default_backend", "_set_group_name", "_set_group_desc"):
+        setattr(RecordingProcessGroup, name, _on_both(name))
+    for name, operation in _METHODS.items():
+        if hasattr(_Stock, name):
+            setattr(RecordingProcessGroup, name, _recorded(name, operation))
 
 
 def install(recorder: Recorder, triggers: Triggers, *, timeout_s: float) -> None:
@@ -157,15 +183,11 @@ def install(recorder: Recorder, triggers: Triggers, *, timeout_s: float) -> None
     """
     global _recorder, _triggers
     _recorder, _triggers = recorder, triggers
-    for name, operation in _METHODS.items():
-        if not hasattr(_Stock, name):
-            name = _OLDER.get(name, name)
-        if hasattr(_Stock, name):
-            setattr(RecordingProcessGroup, name, _wrap(name, operation))
-    c10d.ProcessGroup = RecordingProcessGroup
+    _override_methods()
+    _c10d.ProcessGroup = RecordingProcessGroup
 
     timeout = timedelta(seconds=timeout_s)
-    init, make_group = c10d.init_process_group, c10d._new_process_group_helper
+    init, make_group = _c10d.init_process_group, _c10d._new_process_group_helper
 
     @functools.wraps(init)
     def bounded_init(*args: Any, **kwargs: Any) -> Any:
@@ -177,12 +199,12 @@ def install(recorder: Recorder, triggers: Triggers, *, timeout_s: float) -> None
         kwargs["timeout"] = timeout
         made = make_group(group_size, group_rank, ranks, *args, **kwargs)
         if isinstance(made[0], RecordingProcessGroup):  # else this rank is no member of it
-            name, backend = made[0].group_name, c10d._world.pg_map[made[0]][0]
+            name, backend = made[0].group_name, _c10d._world.pg_map[made[0]][0]
             recorder.emit(Kind.GROUP, group=name, ranks=list(ranks or range(group_size)), backend=str(backend))
         return made
 
-    c10d.init_process_group = dist.init_process_group = bounded_init
-    c10d._new_process_group_helper = recorded_group
+    _c10d.init_process_group = dist.init_process_group = bounded_init
+    _c10d._new_process_group_helper = recorded_group
 
 
 def _tensors(values: Any) -> Iterator[torch.Tensor]:
@@ -195,9 +217,9 @@ def _tensors(values: Any) -> Iterator[torch.Tensor]:
 
 def _site() -> str | None:
     """``file:line`` of the innermost frame that is neither torch's nor this package's: the line to look at."""
-    frame = sys._getframe(2)
+    frame: FrameType | None = sys._getframe(2)
     while frame is not None:
         if not frame.f_code.co_filename.startswith(_NOT_THE_SCRIPT):
             return f"{frame.f_code.co_filename}:{frame.f_lineno}"
-        frame = frame.f_back  # type: ignore[assignment]
+        frame = frame.f_back
     return None

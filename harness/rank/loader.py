@@ -38,8 +38,10 @@ def install(recorder: Recorder, triggers: Triggers, steps: Steps) -> None:
     passes_begun: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
     passes: weakref.WeakKeyDictionary[Any, _Pass] = weakref.WeakKeyDictionary()
     indices: weakref.WeakKeyDictionary[Any, deque[Any]] = weakref.WeakKeyDictionary()
-    iterate, next_batch, next_index = DataLoader.__iter__, _BaseDataLoaderIter.__next__, _BaseDataLoaderIter._next_index
-    reset = _BaseDataLoaderIter._reset
+    loaders: Any = DataLoader  # Any: methods are replaced
+    iterators: Any = _BaseDataLoaderIter
+    iterate, next_batch = loaders.__iter__, iterators.__next__
+    next_index, reset = iterators._next_index, iterators._reset
 
     @functools.wraps(iterate)
     def begin(loader: Any) -> Any:
@@ -73,9 +75,8 @@ def install(recorder: Recorder, triggers: Triggers, steps: Steps) -> None:
             _end(current)
             raise
         queue = indices.get(iterator)
-        seen = {"loader": current.loader, "epoch": current.epoch, "index": current.batches, "ids": None}
-        if queue:
-            seen["ids"] = _ids(queue.popleft())
+        ids = _ids(queue.popleft()) if queue else None
+        seen = {"loader": current.loader, "epoch": current.epoch, "index": current.batches, "ids": ids}
         current.batches += 1
         recorder.emit(Kind.BATCH, **seen)
         steps.batch_loaded(seen)
@@ -97,10 +98,8 @@ def install(recorder: Recorder, triggers: Triggers, steps: Steps) -> None:
         indices.pop(iterator, None)  # a kept iterator of persistent workers: what it drew ahead is gone
         return reset(iterator, *args, **kwargs)
 
-    DataLoader.__iter__ = begin
-    _BaseDataLoaderIter.__next__ = load
-    _BaseDataLoaderIter._next_index = draw
-    _BaseDataLoaderIter._reset = begin_again
+    loaders.__iter__ = begin
+    iterators.__next__, iterators._next_index, iterators._reset = load, draw, begin_again
 
 
 def _ids(index: Any) -> list[int] | None:

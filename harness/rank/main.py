@@ -16,12 +16,16 @@ import socket
 import sys
 import traceback
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from harness.faults import load_fault
 from harness.rank import lifeline
 from harness.rank.recorder import Recorder
 from harness.wire import PLAN_JSON, RUN_DIR_ENV, Kind, events_path, output_path, rank_dir
+
+if TYPE_CHECKING:  # at run time these wait until output and signals are in place: importing torch may fail, or crash
+    from harness.rank.steps import Steps
+    from harness.rank.triggers import Triggers
 
 # Kept open for the life of the process: faulthandler writes to them from signal handlers.
 _kept: list[Any] = []
@@ -38,9 +42,10 @@ def run(script: str, args: list[str]) -> int:
     _prepare_signals(run_dir, rank, restart)
     recorder = Recorder(events_path(run_dir, rank, restart))
     _record_start(recorder, script)
-    steps = _install(recorder, run_dir, rank, restart)
-    code = _run_script(recorder, script, args)
-    recorder.emit(Kind.EXIT, code=code, **(steps.digests() if steps.has_model else {}), threads=_native_threads())
+    steps, triggers = _install(recorder, run_dir, rank, restart)
+    code = _run_script(recorder, triggers, script, args)
+    state = steps.digests() if steps.has_model else {}
+    recorder.emit(Kind.EXIT, code=code, **state, threads=_native_threads(), sources=_sources())
     return code
 
 
@@ -91,7 +96,7 @@ def _record_start(recorder: Recorder, script: str) -> None:
     )
 
 
-def _install(recorder: Recorder, run_dir: Path, rank: int, restart: int) -> Any:
+def _install(recorder: Recorder, run_dir: Path, rank: int, restart: int) -> tuple[Steps, Triggers]:
     # torch.distributed.nn first: imported later, its default arguments pin the process group, so that
     # destroy_process_group() cannot end gloo's threads, and one of them may abort the exiting interpreter. Imported
     # here, it makes every script immune; CHAOS_SAFE_TEARDOWN=0 leaves a script as it is.
@@ -112,11 +117,10 @@ def _install(recorder: Recorder, run_dir: Path, rank: int, restart: int) -> Any:
     steps.install()
     loader.install(recorder, triggers, steps)
     storage.install(recorder, triggers, steps)
-    triggers.at_phase(0, "init")
-    return steps
+    return steps, triggers
 
 
-def _run_script(recorder: Recorder, script: str, args: list[str]) -> int:
+def _run_script(recorder: Recorder, triggers: Triggers, script: str, args: list[str]) -> int:
     """Run it; returns the exit code that the interpreter would have left with."""
     sys.argv[:] = [script, *args]
     sys.path.insert(0, str(Path(script).parent))  # as ``python script`` does
@@ -128,6 +132,7 @@ def _run_script(recorder: Recorder, script: str, args: list[str]) -> int:
 
     os._exit = recorded_exit  # type: ignore[assignment]
     try:
+        triggers.at_phase(0, "init")
         runpy.run_path(script, run_name="__main__")
         return 0
     except SystemExit as error:
@@ -170,6 +175,13 @@ def _is_in_collective(frames: traceback.StackSummary) -> bool:
     if last.filename == collectives.__file__ or "torch/distributed/" in last.filename.replace(os.sep, "/"):
         return True
     return last.name == "_engine_run_backward"  # C++: DDP's buckets are waited for in there
+
+
+def _sources() -> list[str]:
+    """Source files of the loaded modules that belong to no installation: what this run was made of."""
+    installed = (sys.prefix, sys.base_prefix, "<")
+    files = {getattr(module, "__file__", None) or "" for module in list(sys.modules.values())}
+    return sorted(f for f in files if f.endswith(".py") and os.path.isabs(f) and not f.startswith(installed))
 
 
 def _native_threads() -> list[str]:

@@ -33,7 +33,7 @@ def _import_everything(packages: list[str]) -> None:
     import torch.nn.parallel
     import torch.utils.data
 
-    import harness.checkpoint.points
+    import harness.checkpoint.store
     import harness.rank.agent
     import harness.rank.collectives
     import harness.rank.loader

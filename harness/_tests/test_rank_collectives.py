@@ -1,0 +1,201 @@
+"""Real ranks on gloo: what the four collectives return, what is recorded of them, and faults in their place."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from harness._tests.launched import Run, shown
+from harness.faults.base import At
+from harness.faults.extra_collective import ExtraCollective
+from harness.faults.kill import Kill
+from harness.faults.skip_collective import SkipCollective
+from harness.history import History
+from harness.wire import Kind
+
+INIT = 'dist.init_process_group("gloo")\n'
+END = "dist.destroy_process_group()\n"
+
+
+def operations(history: History, rank: int, restart: int = 0) -> list[str]:
+    return [e.data["op"] for e in history.of(Kind.COLLECTIVE, rank=rank, restart=restart)]
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 4])
+def test_the_four_collectives_give_the_values_of_the_specification(run: Run, tmp_path: Path, ranks: int) -> None:
+    history = run(
+        INIT
+        + """
+summed = torch.tensor([float(rank)])
+dist.all_reduce(summed)
+gathered = [torch.zeros(1) for _ in range(world_size)]
+dist.all_gather(gathered, torch.tensor([float(rank)]))
+sent = torch.tensor([float(rank)])
+dist.broadcast(sent, src=0)
+scattered = torch.zeros(2)
+dist.reduce_scatter(scattered, list((torch.arange(2.0 * world_size) + 100 * rank).chunk(world_size)))
+show(summed=summed.tolist(), gathered=[g.item() for g in gathered], sent=sent.tolist(), scattered=scattered.tolist())
+"""
+        + END,
+        ranks=ranks,
+    )
+    assert history.outcome.exit_code == 0
+    hundreds = 100 * sum(range(ranks))
+    for rank in range(ranks):
+        assert shown(tmp_path, history, rank) == {
+            "summed": [sum(range(ranks))],
+            "gathered": list(range(ranks)),
+            "sent": [0],
+            "scattered": [2 * rank * ranks + hundreds, (2 * rank + 1) * ranks + hundreds],
+        }
+        assert operations(history, rank) == ["all_reduce", "all_gather", "broadcast", "reduce_scatter"]
+
+
+def test_each_call_is_recorded_with_what_two_ranks_must_agree_on(run: Run) -> None:
+    history = run(INIT + "dist.all_reduce(torch.ones(3, 4, dtype=torch.float64), op=dist.ReduceOp.MAX)\n" + END)
+    (event,) = history.of(Kind.COLLECTIVE, rank=1, restart=0)
+    site = event.data["site"]
+    assert {k: event.data[k] for k in ("call", "op", "reduce_op", "numel", "dtype", "root")} == {
+        "call": 1,
+        "op": "all_reduce",
+        "reduce_op": "MAX",
+        "numel": 12,
+        "dtype": "float64",
+        "root": None,
+    }
+    assert site.startswith(history.plan.script) and int(site.rpartition(":")[2]) > 0
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        pytest.param(
+            """
+model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(4, 4))
+dist.barrier()
+model(torch.ones(1, 4)).sum().backward()
+del model
+""",
+            ["all_reduce"],
+            id="DDP's gradient bucket",
+        ),
+        pytest.param(
+            """
+from torch.distributed.fsdp import fully_shard
+from torch.distributed.device_mesh import init_device_mesh
+model = torch.nn.Linear(4, 4)
+fully_shard(model, mesh=init_device_mesh("cpu", (world_size,)))
+dist.barrier()
+model(torch.ones(1, 4)).sum().backward()
+""",
+            ["all_gather", "reduce_scatter"],
+            id="FSDP2's gather of parameters and scatter of gradients",
+        ),
+        pytest.param(
+            """
+import torch.distributed._functional_collectives as functional
+dist.barrier()
+(functional.all_reduce(torch.ones(2), "sum", dist.group.WORLD) + 0).sum().item()
+""",
+            ["all_reduce"],
+            id="functional collectives",
+        ),
+    ],
+)
+def test_collectives_that_no_script_wrote_are_seen(run: Run, text: str, expected: list[str]) -> None:
+    history = run(INIT + text + END)
+    assert history.outcome.exit_code == 0
+    after_barrier = operations(history, 0)
+    after_barrier = after_barrier[after_barrier.index("barrier") + 1 :]
+    assert after_barrier == expected
+
+
+def test_a_sub_group_has_its_own_count(run: Run) -> None:
+    history = run(
+        INIT + 'pair = dist.new_group([1, 2])\nif rank in (1, 2):\n    dist.all_reduce(torch.ones(1), group=pair)\n' + END,
+        ranks=3,
+    )
+    assert history.outcome.exit_code == 0
+    groups = {tuple(e.data["ranks"]) for e in history.of(Kind.GROUP, rank=1, restart=0)}
+    assert groups == {(0, 1, 2), (1, 2)}
+    sub = [e for e in history.of(Kind.COLLECTIVE, rank=2, restart=0) if e.data["op"] == "all_reduce"]
+    assert [e.data["call"] for e in sub] == [1]
+    assert operations(history, 0).count("all_reduce") == 0
+
+
+def test_a_skipped_call_is_not_sent_and_the_others_pair_wrongly_and_silently(run: Run, tmp_path: Path) -> None:
+    # CASEBOOK G5, mirrored: with rank 1 skipping its second sum, its third pairs with rank 0's second.
+    history = run(
+        INIT
+        + """
+sums = []
+for value in (10.0, 20.0, 25.0):
+    x = torch.tensor([value + rank])
+    dist.all_reduce(x)
+    sums.append(x.item())
+    show(sums=sums)
+"""
+        + END,
+        SkipCollective(rank=1, at=At(collective=2)),
+    )
+    assert shown(tmp_path, history, 1)["sums"] == [21, 21, 46]  # right: 21, 41, 51; its second stayed its own value
+    assert shown(tmp_path, history, 0)["sums"] == [21, 46]
+    faulted = [e.data.get("faulted") for e in history.of(Kind.COLLECTIVE, rank=1, restart=0)]
+    assert faulted == [None, "skipped", None]
+    assert history.outcome.exit_code != 0
+
+
+def test_an_extra_call_of_equal_shape_shifts_every_later_one(run: Run, tmp_path: Path) -> None:
+    # CASEBOOK G5: rank 0 sends one more; right sums are 21, 41, 61.
+    history = run(
+        INIT
+        + """
+sums = []
+for value in (10.0, 20.0, 30.0):
+    x = torch.tensor([value + rank])
+    dist.all_reduce(x)
+    sums.append(x.item())
+    show(sums=sums)
+"""
+        + END,
+        ExtraCollective(rank=0, at=At(collective=2)),
+    )
+    assert shown(tmp_path, history, 1)["sums"] == [21, 21, 51]
+    assert [e.data.get("faulted") for e in history.of(Kind.COLLECTIVE, rank=0, restart=0)][:3] == [None, "extra", None]
+
+
+def test_an_extra_call_of_another_shape_ends_a_rank_without_a_word(run: Run) -> None:
+    # CASEBOOK G2: the rank with the smaller tensor dies by SIGABRT and raises nothing.
+    history = run(INIT + "dist.all_reduce(torch.ones(100))\n" + END, ExtraCollective(rank=1, numel=8, at=At(collective=1)))
+    assert history.outcome.exit_code != 0
+    assert not history.of(Kind.EXCEPTION, rank=1, restart=0)
+    assert "Fatal Python error: Aborted" in history.stacks[1, 0]
+
+
+def test_a_kill_at_the_third_collective_leaves_two_on_record(run: Run) -> None:
+    text = INIT + "for _ in range(5):\n    dist.all_reduce(torch.ones(1))\n" + END
+    history = run(text, Kill(rank=1, at=At(collective=3)))
+    assert operations(history, 1) == ["all_reduce"] * 2
+    assert history.of(rank=1, restart=0)[-1].kind == Kind.FAULT
+    assert [e.exit_code for e in history.outcome.agent_exits if e.local_rank == 1] in ([-9], [])
+
+
+def test_the_script_sees_the_stock_backend(run: Run, tmp_path: Path) -> None:
+    history = run(INIT + "show(backend=dist.get_backend(), size=dist.get_world_size())\n" + END)
+    assert shown(tmp_path, history, 0) == {"backend": "gloo", "size": 2}
+
+
+def test_the_plans_bound_replaces_the_scripts_timeout(run: Run) -> None:
+    text = """
+from datetime import timedelta
+dist.init_process_group("gloo", timeout=timedelta(hours=1))
+if rank == 0:
+    dist.all_reduce(torch.ones(1))
+else:
+    import signal; signal.pause()
+"""
+    history = run(text, collective_timeout_s=1.0, deadline_s=20.0)
+    (error,) = history.of(Kind.EXCEPTION)
+    assert error.rank == 0 and error.data["in_collective"]
+    assert history.outcome.duration_s < 15

@@ -1,0 +1,189 @@
+"""The fault-free twin of a plan: what the job would have come to, had nothing happened.
+
+A baseline is run twice when it is made: a script that does not repeat itself byte for byte is found out here, not
+blamed on recovery. It is kept by content (script, everything it imports that is no installed package, arguments,
+ranks, versions), and run again on every ``RECHECK_EVERY``-th use, so that a script that repeats itself only mostly is
+found out as well.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from filelock import FileLock
+
+from harness.errors import RecordError
+from harness.history import Baseline, History, load_history
+from harness.plan import Expect, Plan, write_plan
+from harness.wire import Event, Kind
+
+BASELINE_JSON = "baseline.json"
+RECHECK_EVERY = 50
+_DIGESTS = ("params", "optimizer", "buffers")
+
+Launch = Callable[[Plan, Path], None]
+
+
+@dataclass(frozen=True)
+class BaselineCache:
+    """Baselines on disk, shared by every process that uses the same ``root``."""
+
+    root: Path
+
+    def get(self, plan: Plan, launch: Launch, *, fresh: bool = False) -> Baseline:
+        """The baseline of ``plan``; made now if there is none, or if what it was made of has changed.
+
+        Args:
+            launch: runs a plan in a run directory.
+            fresh: make it anew in any case.
+
+        Raises:
+            LaunchError: the ranks could not be started.
+        """
+        twin = make_twin(plan)
+        place = self.root / _key(twin)
+        place.mkdir(parents=True, exist_ok=True)
+        with FileLock(place / "lock"):
+            kept = None if fresh else _load_kept(place)
+            if kept is None:
+                return self._make(twin, place, launch)
+            baseline, uses, sources = kept
+            if baseline.repeatable and uses % RECHECK_EVERY == 0:
+                again = _run(twin, place / "run-again", launch)
+                baseline = replace(baseline, repeatable=_same(baseline, again))
+            _write_kept(place, baseline, uses + 1, sources)
+            return baseline
+
+    def _make(self, twin: Plan, place: Path, launch: Launch) -> Baseline:
+        first = _run(twin, place / "run-1", launch)
+        baseline = make_baseline(first)
+        if not baseline.reason:
+            baseline = replace(baseline, repeatable=_same(baseline, _run(twin, place / "run-2", launch)))
+        _write_kept(place, baseline, 1, _sources(first))
+        return baseline
+
+
+def make_twin(plan: Plan) -> Plan:
+    """The same job without faults, restarts and expectations."""
+    return replace(
+        plan,
+        name="baseline",
+        title="",
+        scenario_file=None,
+        faults=(),
+        num_planned_faults=0,
+        disarmed=False,
+        max_restarts=0,
+        expect=Expect(outcome="clean"),
+        guarantees=(),
+    )
+
+
+def make_baseline(history: History) -> Baseline:
+    """What a finished fault-free run has to compare with; ``reason`` says why there is nothing, if so."""
+    final: dict[str, str] = {}
+    updates: dict[int, dict[int, Mapping[str, str]]] = {}
+    sample_ids: dict[int, dict[int, list[int] | None]] = {}
+    reason = ""
+    for rank in history.ranks:
+        ends = history.of(Kind.EXIT, rank=rank, restart=0)
+        if history.outcome.exit_code != 0 or not ends:
+            reason = f"the run without faults did not end well: exit code {history.outcome.exit_code}"
+            break
+        final |= {name: ends[-1].data[name] for name in _DIGESTS if ends[-1].data.get(name) and rank == 0}
+        steps = history.of(Kind.UPDATE, rank=rank, restart=0)
+        updates[rank] = {event.step: _digests(event) for event in steps}
+        sample_ids[rank] = {event.step: event.data["ids"] for event in steps}
+    return Baseline(repeatable=None, final=final, updates=updates, sample_ids=sample_ids, reason=reason)
+
+
+def write_baseline(baseline: Baseline, run_dir: Path) -> None:
+    """Keep it in the run directory, so that the run can be judged again anywhere."""
+    (run_dir / BASELINE_JSON).write_text(json.dumps(asdict(baseline)) + "\n")
+
+
+def load_baseline(run_dir: Path) -> Baseline | None:
+    """The baseline that was kept in ``run_dir``, None if there is none.
+
+    Raises:
+        RecordError: the file is damaged.
+    """
+    path = run_dir / BASELINE_JSON
+    if not path.exists():
+        return None
+    try:
+        return _from_json(json.loads(path.read_text()))
+    except (OSError, ValueError, TypeError, KeyError) as error:
+        raise RecordError(f"{path}: no readable baseline ({error}); run the scenario again") from error
+
+
+def _digests(event: Event) -> dict[str, str]:
+    return {name: event.data[name] for name in (*_DIGESTS, "rng")}
+
+
+def _run(twin: Plan, run_dir: Path, launch: Launch) -> History:
+    shutil.rmtree(run_dir, ignore_errors=True)
+    run_dir.mkdir()
+    write_plan(twin, run_dir)
+    launch(twin, run_dir)
+    return load_history(run_dir)
+
+
+def _same(baseline: Baseline, history: History) -> bool:
+    other = make_baseline(history)
+    return (baseline.final, baseline.updates, baseline.sample_ids) == (other.final, other.updates, other.sample_ids)
+
+
+def _key(twin: Plan) -> str:
+    content = twin.to_json()
+    content.pop("launcher")  # warm and cold runs give the same digests; the parity test shows it
+    content.pop("made_with")
+    content["versions"] = {k: v for k, v in twin.made_with.items() if k in ("python", "torch", "harness")}
+    return hashlib.sha256(json.dumps(content, sort_keys=True, default=str).encode()).hexdigest()[:24]
+
+
+def _sources(history: History) -> dict[str, str]:
+    """Path -> sha256 of every source file that the ranks' interpreters had loaded, installed packages aside."""
+    paths = {history.plan.script}
+    for end in history.of(Kind.EXIT):
+        paths.update(end.data.get("sources", ()))
+    return {path: digest for path in sorted(paths) if (digest := _sha256(path)) is not None}
+
+
+def _sha256(path: str) -> str | None:
+    try:
+        return hashlib.sha256(Path(path).read_bytes()).hexdigest()
+    except OSError:
+        return None
+
+
+def _load_kept(place: Path) -> tuple[Baseline, int, dict[str, str]] | None:
+    try:
+        raw: dict[str, Any] = json.loads((place / BASELINE_JSON).read_text())
+        sources: dict[str, str] = raw["sources"]
+        if any(_sha256(path) != digest for path, digest in sources.items()):
+            return None
+        return _from_json(raw["baseline"]), raw["uses"], sources
+    except (OSError, ValueError, TypeError, KeyError):
+        return None  # absent, damaged, or of an older version: it is made anew
+
+
+def _write_kept(place: Path, baseline: Baseline, uses: int, sources: dict[str, str]) -> None:
+    temporary = place / f".{BASELINE_JSON}.tmp"
+    temporary.write_text(json.dumps({"baseline": asdict(baseline), "uses": uses, "sources": sources}) + "\n")
+    temporary.replace(place / BASELINE_JSON)
+
+
+def _from_json(raw: dict[str, Any]) -> Baseline:
+    """JSON has no integer keys; ranks and steps are integers here."""
+    for name in ("updates", "sample_ids"):
+        raw[name] = {
+            int(rank): {int(step): value for step, value in steps.items()} for rank, steps in raw[name].items()
+        }
+    return Baseline(**raw)
