@@ -55,8 +55,7 @@ class BaselineCache:
                 return self._make(twin, place, launch)
             baseline, uses, sources = kept
             if baseline.repeatable and uses % RECHECK_EVERY == 0:
-                again = _run(twin, place / "run-again", launch)
-                baseline = replace(baseline, repeatable=_same(baseline, again))
+                baseline = compared(baseline, make_baseline(_run(twin, place / "run-again", launch)))
             _write_kept(place, baseline, uses + 1, sources)
             return baseline
 
@@ -64,7 +63,7 @@ class BaselineCache:
         first = _run(twin, place / "run-1", launch)
         baseline = make_baseline(first)
         if not baseline.reason:
-            baseline = replace(baseline, repeatable=_same(baseline, _run(twin, place / "run-2", launch)))
+            baseline = compared(baseline, make_baseline(_run(twin, place / "run-2", launch)))
         _write_kept(place, baseline, 1, _sources(first))
         return baseline
 
@@ -90,6 +89,7 @@ def make_baseline(history: History) -> Baseline:
     final: dict[str, str] = {}
     updates: dict[int, dict[int, Mapping[str, str]]] = {}
     sample_ids: dict[int, dict[int, list[int] | None]] = {}
+    collectives: dict[int, dict[int, dict[str, int]]] = {}
     reason = ""
     for rank in history.ranks:
         ends = history.of(Kind.EXIT, rank=rank, restart=0)
@@ -100,7 +100,12 @@ def make_baseline(history: History) -> Baseline:
         steps = history.of(Kind.UPDATE, rank=rank, restart=0)
         updates[rank] = {event.step: _digests(event) for event in steps}
         sample_ids[rank] = {event.step: event.data["ids"] for event in steps}
-    return Baseline(repeatable=None, final=final, updates=updates, sample_ids=sample_ids, reason=reason)
+        for event in history.of(Kind.COLLECTIVE, rank=rank, restart=0):
+            phases = collectives.setdefault(rank, {}).setdefault(event.step, {})
+            phases[event.phase] = phases.get(event.phase, 0) + 1
+    return Baseline(
+        repeatable=None, final=final, updates=updates, sample_ids=sample_ids, collectives=collectives, reason=reason
+    )
 
 
 def write_baseline(baseline: Baseline, run_dir: Path) -> None:
@@ -135,9 +140,26 @@ def _run(twin: Plan, run_dir: Path, launch: Launch) -> History:
     return load_history(run_dir)
 
 
-def _same(baseline: Baseline, history: History) -> bool:
-    other = make_baseline(history)
-    return (baseline.final, baseline.updates, baseline.sample_ids) == (other.final, other.updates, other.sample_ids)
+def compared(one: Baseline, other: Baseline) -> Baseline:
+    """``one``, marked as repeatable or not by what ``other``, a second run of the same plan, gave.
+
+    Random generators that a script never seeds differ from run to run and may be without effect: their digests are
+    left out of the result then, so that nobody takes them for a promise.
+    """
+    if (one.final, one.sample_ids, other.reason) != (other.final, other.sample_ids, "") or _without_rng(
+        one
+    ) != _without_rng(other):
+        return replace(one, repeatable=False)
+    return replace(one, repeatable=True, updates=one.updates if one.updates == other.updates else _without_rng(one))
+
+
+def _without_rng(baseline: Baseline) -> dict[int, dict[int, Mapping[str, str]]]:
+    return {
+        rank: {
+            step: {name: digest for name, digest in digests.items() if name != "rng"} for step, digests in steps.items()
+        }
+        for rank, steps in baseline.updates.items()
+    }
 
 
 def _key(twin: Plan) -> str:
@@ -182,7 +204,7 @@ def _write_kept(place: Path, baseline: Baseline, uses: int, sources: dict[str, s
 
 def _from_json(raw: dict[str, Any]) -> Baseline:
     """JSON has no integer keys; ranks and steps are integers here."""
-    for name in ("updates", "sample_ids"):
+    for name in ("updates", "sample_ids", "collectives"):
         raw[name] = {
             int(rank): {int(step): value for step, value in steps.items()} for rank, steps in raw[name].items()
         }

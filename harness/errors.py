@@ -1,15 +1,15 @@
 """The one exception tree.
 
-    HarnessError
-    |- ScenarioError        a scenario file is wrong; carries every problem found in it
-    |- UnavailableError     this machine cannot run it; carries what is missing (a skip, or a failure if required)
-    |- LaunchError          the ranks could not be started or ended
-    |- RecordError          a run directory is missing, damaged or not writable
-    |- CheckpointError      a checkpoint could not be written or read
-       |- SaveFailed        a save was given up on all ranks; nothing that was complete before is harmed
-       |- LoadRefused       something is there, but nothing in it may be loaded
+HarnessError
+|- ScenarioError        a scenario file is wrong; carries every problem found in it
+|- UnavailableError     this machine cannot run it; carries what is missing (a skip, or a failure if required)
+|- LaunchError          the ranks could not be started or ended
+|- RecordError          a run directory is missing, damaged or not writable
+|- CheckpointError      a checkpoint could not be written or read
+   |- SaveFailed        a save was given up on all ranks; nothing that was complete before is harmed
+   |- LoadRefused       something is there, but nothing in it may be loaded
 
-    InjectedFault           what the fault ``raise`` raises inside a rank; not a HarnessError: it plays the user's bug
+InjectedFault           what the fault ``raise`` raises inside a rank; not a HarnessError: it plays the user's bug
 """
 
 from __future__ import annotations

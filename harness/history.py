@@ -60,8 +60,10 @@ class Baseline:
         repeatable: two runs gave the same digests; None means that it was not tried.
         final: digests of the end state by name (``params optimizer buffers``), the same on all ranks for
             ``params`` and ``optimizer``; empty if the script has no model.
-        updates: per rank, per step: the digests of the state after that update.
+        updates: per rank, per step: the digests of the state after that update (``params optimizer buffers``, and
+            ``rng`` if the random generators repeat themselves from run to run).
         sample_ids: per rank, per step: the sample ids of that update, None if unknown.
+        collectives: per rank, per step: how many collectives it sent in each phase.
         reason: why there is nothing to compare with, if so.
     """
 
@@ -69,6 +71,7 @@ class Baseline:
     final: Mapping[str, str]
     updates: Mapping[int, Mapping[int, Mapping[str, str]]]
     sample_ids: Mapping[int, Mapping[int, list[int] | None]]
+    collectives: Mapping[int, Mapping[int, Mapping[str, int]]] = field(default_factory=dict)
     reason: str = ""
 
 
@@ -102,6 +105,13 @@ class History:
             grouped.setdefault((event.rank, event.restart), []).append(event)
         return {key: tuple(events) for key, events in grouped.items()}
 
+    @cached_property
+    def _by_kind(self) -> dict[str, tuple[Event, ...]]:
+        grouped: dict[str, list[Event]] = {}
+        for event in self.events:
+            grouped.setdefault(event.kind, []).append(event)
+        return {kind: tuple(events) for kind, events in grouped.items()}
+
     @property
     def ranks(self) -> range:
         return range(self.plan.ranks)
@@ -113,6 +123,8 @@ class History:
         kinds = None if kind is None else {kind} if isinstance(kind, str) else set(kind)
         if rank is not None and restart is not None:
             events: Iterable[Event] = self._by_process.get((rank, restart), ())
+        elif kinds is not None and len(kinds) == 1:
+            events = self._by_kind.get(next(iter(kinds)), ())
         else:
             events = self.events
         return [

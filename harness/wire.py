@@ -50,26 +50,43 @@ ALIVE = "alive"  # every process of a run holds a shared flock on it: free means
 
 
 class Kind(StrEnum):
-    """Event kinds. The fields beside ``t kind step phase`` stand behind each."""
+    """Event kinds; above each when it is written, and its fields beside ``t kind step phase``."""
 
-    START = "start"  # pid, local_rank, world_size, local_world_size, host, master_addr, master_port, device, script
-    GROUP = "group"  # group, ranks, backend
-    PHASE = "phase"  # nothing more: ``phase`` was entered
-    LOADER = "loader"  # loader (number of the DataLoader), epoch, length (batches, None: unknown)
-    BATCH = "batch"  # loader, epoch, index (from 0 in this epoch's iteration), ids (sample ids, None: unknown)
-    LOADER_END = "loader_end"  # loader, epoch, batches (how many were handed out)
-    COLLECTIVE = "collective"  # group, call (from 1 in this group), op, reduce_op, numel, dtype, root, site ("file:line")
-    UPDATE = "update"  # params, optimizer, buffers, scaler, rng (digests, hex), lr (list), ids, epoch, batches
-    STATE = "state"  # params, optimizer, buffers before this restart's first update; matched_step, claimed_step (or None)
-    SAVE_START = "save_start"  # path
-    SAVE_END = "save_end"  # path, manifest (sha256, None: unknown): the save is acknowledged
-    SAVE_ERROR = "save_error"  # path, error
-    INVENTORY = "inventory"  # root, entries [{name, step, verdict, reason, manifest}], why: judged by the harness, not the store
-    LOAD = "load"  # path (None: nothing there), loaded_step, manifest, candidates [{name, step, verdict, reason}]
-    FAULT = "fault"  # index (in the plan), fault (kind), effect (words)
-    SIGNAL = "signal"  # signal (name): a signal that Python saw
-    EXCEPTION = "exception"  # type, message, site, in_collective (bool): it left the training script
-    EXIT = "exit"  # code, params, optimizer, buffers: the script ended by itself; no digests without a model; threads, sources
+    # the process begins: pid, local_rank, world_size, local_world_size, host, master_addr, master_port, device, script
+    START = "start"
+    # a process group was made: group (name), ranks, backend
+    GROUP = "group"
+    # ``phase`` was entered
+    PHASE = "phase"
+    # an iteration over a DataLoader begins: loader (its number), epoch, length (batches; None: unknown)
+    LOADER = "loader"
+    # loader, epoch, index (from 0 in this iteration), ids (sample ids; None: unknown)
+    BATCH = "batch"
+    # the iteration ended by itself: loader, epoch, batches (how many were handed out)
+    LOADER_END = "loader_end"
+    # at issue: group, call (from 1 in this group), op, reduce_op, numel, dtype, root, site ("file:line"); faulted
+    # ("skipped": asked for and not sent, "extra": sent and not asked for) only where a fault acted
+    COLLECTIVE = "collective"
+    # after an update: params, optimizer, buffers, rng (digests, hex), scaler, lr (list), ids, epoch, batches
+    UPDATE = "update"
+    # before this process's first update: params, optimizer, buffers; matched_step, claimed_step (None: unknown)
+    STATE = "state"
+    # path
+    SAVE_START = "save_start"
+    # the save is acknowledged: path, manifest (sha256)
+    SAVE_END = "save_end"
+    # path, error
+    SAVE_ERROR = "save_error"
+    # judged by the harness, not the store: root, entries [{name, step, verdict, reason, manifest}], why
+    INVENTORY = "inventory"
+    # path (None: nothing there), loaded_step, manifest, candidates [{name, step, verdict, reason}]
+    LOAD = "load"
+    # index (in the plan), fault (its kind), effect (words)
+    FAULT = "fault"
+    # what left the training script: type, message, site, in_collective (bool)
+    EXCEPTION = "exception"
+    # the script ended by itself: code; params, optimizer, buffers (if it had a model); threads, sources
+    EXIT = "exit"
 
 
 def rank_dir(run_dir: Path, rank: int) -> Path:
@@ -80,7 +97,9 @@ def events_path(run_dir: Path, rank: int, restart: int) -> Path:
     return rank_dir(run_dir, rank) / f"events-{restart}.jsonl"
 
 
-def output_path(run_dir: Path, rank: int, restart: int, stream: Literal["stdout", "stderr", "stacks", "sigterm"]) -> Path:
+def output_path(
+    run_dir: Path, rank: int, restart: int, stream: Literal["stdout", "stderr", "stacks", "sigterm"]
+) -> Path:
     return rank_dir(run_dir, rank) / f"{stream}-{restart}.txt"
 
 

@@ -165,7 +165,6 @@ def test_a_torn_write_is_never_whole() -> None:
 EPOCH = {"epoch": 1, "length": 6}
 PROVED: dict[str, tuple[Fault, Event, Sequence[Event]]] = {
     "killed and silent": (Kill(rank=1), fired(), []),
-    "terminated with last words": (Kill(rank=1), fired(), [event(Kind.SIGNAL, signal="SIGTERM")]),
     "raised and left the script": (Raise(rank=1), fired(), [event(Kind.EXCEPTION, type="InjectedFault", message="")]),
     "raised in a save, which gave up": (
         Raise(rank=1, message="disk"), fired(), [event(Kind.SAVE_ERROR, path="p", error="InjectedFault: disk")]),

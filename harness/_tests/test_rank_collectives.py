@@ -64,7 +64,8 @@ def test_each_call_is_recorded_with_what_two_ranks_must_agree_on(run: Run) -> No
         "dtype": "float64",
         "root": None,
     }
-    assert site.startswith(history.plan.script) and int(site.rpartition(":")[2]) > 0
+    assert site.startswith(history.plan.script)
+    assert int(site.rpartition(":")[2]) > 0
 
 
 @pytest.mark.parametrize(
@@ -113,7 +114,9 @@ def test_collectives_that_no_script_wrote_are_seen(run: Run, text: str, expected
 
 def test_a_sub_group_has_its_own_count(run: Run) -> None:
     history = run(
-        INIT + 'pair = dist.new_group([1, 2])\nif rank in (1, 2):\n    dist.all_reduce(torch.ones(1), group=pair)\n' + END,
+        INIT
+        + "pair = dist.new_group([1, 2])\nif rank in (1, 2):\n    dist.all_reduce(torch.ones(1), group=pair)\n"
+        + END,
         ranks=3,
     )
     assert history.outcome.exit_code == 0
@@ -167,7 +170,9 @@ for value in (10.0, 20.0, 30.0):
 
 def test_an_extra_call_of_another_shape_ends_a_rank_without_a_word(run: Run) -> None:
     # CASEBOOK G2: the rank with the smaller tensor dies by SIGABRT and raises nothing.
-    history = run(INIT + "dist.all_reduce(torch.ones(100))\n" + END, ExtraCollective(rank=1, numel=8, at=At(collective=1)))
+    history = run(
+        INIT + "dist.all_reduce(torch.ones(100))\n" + END, ExtraCollective(rank=1, numel=8, at=At(collective=1))
+    )
     assert history.outcome.exit_code != 0
     assert not history.of(Kind.EXCEPTION, rank=1, restart=0)
     assert "Fatal Python error: Aborted" in history.stacks[1, 0]
@@ -197,5 +202,6 @@ else:
 """
     history = run(text, collective_timeout_s=1.0, deadline_s=20.0)
     (error,) = history.of(Kind.EXCEPTION)
-    assert error.rank == 0 and error.data["in_collective"]
+    assert error.rank == 0
+    assert error.data["in_collective"]
     assert history.outcome.duration_s < 15

@@ -176,10 +176,10 @@ class WriteFault(Fault):
 def work_after(fault: Fault, after: Sequence[Event]) -> str | None:
     """None if the process did no more work after the fault, else the event that should not be there.
 
-    Its last words (a signal seen, an exception leaving, the exit) are no work.
+    Its last words (an exception leaving, the exit) are no work.
     """
     for event in after:
-        if event.kind not in (Kind.SIGNAL, Kind.EXCEPTION, Kind.EXIT):
+        if event.kind not in (Kind.EXCEPTION, Kind.EXIT):
             return f"the process went on after {fault.kind}: {event.kind} at {event.where}"
     return None
 

@@ -1,10 +1,10 @@
 """What runs inside a run's own processes: the supervisor, torchrun's agent and the ranks.
 
-Imports the standard library, torch, xxhash and the shared modules (errors, wire, faults, checkpoint), never the
-controller. In the order of a run's life:
+Imports the standard library, torch, xxhash, psutil and the shared modules (errors, wire, faults, checkpoint), never
+the controller. In the order of a run's life:
 
     warm         the parent that imported torch once and forks a supervisor for each run
-    supervisor   starts the agent, waits with a deadline, takes evidence, ends and sweeps everything, writes outcome.json
+    supervisor   starts the agent, waits with a deadline, takes evidence, ends and sweeps everything
     agent        torchrun's elastic agent, forking ranks
     main         prepares one rank, then runs the training script as __main__, unmodified
     recorder     one JSON line per event

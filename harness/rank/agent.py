@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import atexit
 import os
+import random
 import signal
 import subprocess
 import sys
@@ -61,8 +62,12 @@ class ForkHandler(SubprocessHandler):
             # ... and close_fds=True: else every rank would hold the agent's store open.
             os.closerange(3, os.sysconf("SC_OPEN_MAX"))
             os.environ.update(env)
-            # Read once at import, so a forked rank has to read it again.
+            # What an interpreter of its own does at import: read the debug level, and seed from the system's entropy
+            # (else a script that forgot to seed would repeat itself here, and nowhere else).
             _C.set_debug_level_from_env()
+            random.seed()
+            if (numpy := sys.modules.get("numpy")) is not None:
+                numpy.random.seed()
             return main.run(script, list(script_args))
 
         return ForkedProcess(body)

@@ -1,7 +1,7 @@
 """Prepare one rank, then run the training script as ``__main__``, unmodified.
 
-    python -m harness.rank.main SCRIPT [ARGS...]     cold: started by torchrun
-    run(script, args)                                warm: called in the forked process
+python -m harness.rank.main SCRIPT [ARGS...]     cold: started by torchrun
+run(script, args)                                warm: called in the forked process
 """
 
 from __future__ import annotations
@@ -56,8 +56,8 @@ def _redirect_output(run_dir: Path, rank: int, restart: int) -> None:
         os.dup2(opened, fd)
         os.close(opened)
     # A killed rank should not take its last words with it.
-    sys.stdout = open(1, "w", buffering=1, closefd=False)  # noqa: SIM115
-    sys.stderr = open(2, "w", buffering=1, closefd=False)  # noqa: SIM115
+    sys.stdout = os.fdopen(1, "w", buffering=1, closefd=False)
+    sys.stderr = os.fdopen(2, "w", buffering=1, closefd=False)
 
 
 def _prepare_signals(run_dir: Path, rank: int, restart: int) -> None:
@@ -69,8 +69,8 @@ def _prepare_signals(run_dir: Path, rank: int, restart: int) -> None:
     for name in ("SIGTERM", "SIGHUP", "SIGQUIT"):
         signal.signal(getattr(signal, name), signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    stacks = open(output_path(run_dir, rank, restart, "stacks"), "a")  # noqa: SIM115
-    ended = open(output_path(run_dir, rank, restart, "sigterm"), "a")  # noqa: SIM115
+    stacks = output_path(run_dir, rank, restart, "stacks").open("a")
+    ended = output_path(run_dir, rank, restart, "sigterm").open("a")
     _kept.extend((stacks, ended))
     faulthandler.enable(stacks, all_threads=True)
     faulthandler.register(signal.SIGUSR2, stacks, all_threads=True)
@@ -181,7 +181,7 @@ def _sources() -> list[str]:
     """Source files of the loaded modules that belong to no installation: what this run was made of."""
     installed = (sys.prefix, sys.base_prefix, "<")
     files = {getattr(module, "__file__", None) or "" for module in list(sys.modules.values())}
-    return sorted(f for f in files if f.endswith(".py") and os.path.isabs(f) and not f.startswith(installed))
+    return sorted(f for f in files if f.startswith("/") and f.endswith(".py") and not f.startswith(installed))
 
 
 def _native_threads() -> list[str]:

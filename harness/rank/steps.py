@@ -77,14 +77,18 @@ class Steps:
         self._wrap_teardown()
 
     def _before_forward(self, module: torch.nn.Module, _inputs: Any) -> None:
-        # Submodules find the phase set already; only the outermost call changes it.
-        if self._recorder.phase in ("forward", "eval"):
+        # Submodules find the phase set already, some of them in evaluation mode; only the outermost call changes it.
+        is_training = module.training and torch.is_grad_enabled()
+        if self._recorder.phase == "forward" or (self._recorder.phase == "eval" and not is_training):
             return
-        batches, self._loaded = self._loaded, []
-        if not (module.training and torch.is_grad_enabled()):
+        if not is_training:
+            # What was evaluated came from the loader that was read last; another one's batch may wait to be trained on.
+            read_last = self._loaded[-1]["loader"] if self._loaded else None
+            self._loaded = [batch for batch in self._loaded if batch["loader"] != read_last]
             self.enter("eval")
             return
-        self._used.extend(batches)
+        self._used.extend(self._loaded)
+        self._loaded = []
         if all(known() is not module for known in self._models):
             self._models.append(weakref.ref(module))
         if not self._started and self._buffers_before is None:

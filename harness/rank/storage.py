@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import io
 import os
+from pathlib import Path
 from typing import Any, NoReturn
 
 import torch
@@ -71,8 +72,7 @@ def install(recorder: Recorder, triggers: Triggers, steps: Steps) -> None:
         triggers.at_failpoint("torch.save:before")
         buffer = io.BytesIO()
         if (part_bytes := _part(triggers, obj, buffer, args, kwargs)) is not None:
-            with open(f, "wb") as file:
-                file.write(buffer.getbuffer()[:part_bytes])
+            Path(f).write_bytes(buffer.getbuffer()[:part_bytes])
             die()
         save(obj, f, *args, **kwargs)
         triggers.at_failpoint("torch.save:after")

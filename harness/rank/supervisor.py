@@ -226,7 +226,7 @@ def _open_ports(run_dir: Path) -> Iterator[str]:
 
 
 def _shm_names() -> set[str]:
-    return set(os.listdir(_SHM)) if _SHM.is_dir() else set()
+    return {path.name for path in _SHM.iterdir()} if _SHM.is_dir() else set()
 
 
 def _left_in_shm(before: set[str], started_ns: int) -> Iterator[str]:

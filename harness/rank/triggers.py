@@ -71,13 +71,16 @@ class Triggers:
                 armed, at.hit, at.failpoint == name and self._is_here(at)
             ):
                 part_bytes = armed.fault.part(size_bytes)
-                self._fire(armed, f"{part_bytes} of {size_bytes} bytes at {name}", size_bytes=size_bytes, part_bytes=part_bytes)
+                effect = f"{part_bytes} of {size_bytes} bytes at {name}"
+                self._fire(armed, effect, size_bytes=size_bytes, part_bytes=part_bytes)
                 return part_bytes
         return None
 
     def has_write(self, name: str) -> bool:
         """Whether a fault still waits for a write of this name."""
-        return any(isinstance(a.fault, WriteFault) and a.fault.at.failpoint == name and not a.fired for a in self._armed)
+        return any(
+            isinstance(a.fault, WriteFault) and a.fault.at.failpoint == name and not a.fired for a in self._armed
+        )
 
     def at_collective(self) -> CollectiveFault | None:
         """A collective is about to be sent: the fault that replaces it, if any; may not return."""

@@ -1,0 +1,107 @@
+"""The command line beside pytest: ``python -m harness doctor | new | recheck | schema | mutants``.
+
+Exit codes: 0 all is well, 1 broken (a guarantee, or a machine that cannot run the main job), 2 unknown or wrong usage.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from harness.errors import HarnessError, RecordError
+
+OK, BROKEN, UNKNOWN = 0, 1, 2
+_EXIT_CODES = {"passed": OK, "failed": BROKEN, "unknown": UNKNOWN}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command; returns the exit code."""
+    options = _parser().parse_args(arguments)
+    try:
+        code: int = options.command(options)
+    except HarnessError as error:
+        print(f"python -m harness {options.name}: {error}", file=sys.stderr)
+        return UNKNOWN
+    return code
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m harness", description="Scenarios are run by pytest: pytest scenarios"
+    )
+    commands = parser.add_subparsers(dest="name", required=True, metavar="COMMAND")
+
+    doctor = commands.add_parser("doctor", help="say what this machine can do, what is missing, and the cure")
+    doctor.set_defaults(command=_doctor)
+
+    new = commands.add_parser("new", help="write a scenario to start from")
+    new.add_argument("scenario", metavar="NAME", help="a name, or the path of a .toml file that is not there yet")
+    new.set_defaults(command=_new)
+
+    recheck = commands.add_parser("recheck", help="judge a stored run again, from its files alone")
+    recheck.add_argument(
+        "run_dir", metavar="RUN_DIR", type=Path, help="a directory that holds plan.json and outcome.json"
+    )
+    recheck.set_defaults(command=_recheck)
+
+    schema = commands.add_parser("schema", help="print the JSON Schema of scenario files, for editors")
+    schema.set_defaults(command=_schema)
+
+    mutants = commands.add_parser("mutants", help="run every planted bug and print which check caught it")
+    mutants.set_defaults(command=_mutants)
+    return parser
+
+
+def _doctor(_: argparse.Namespace) -> int:
+    from harness.doctor import diagnosis, missing_for_main_job
+    from harness.probes import capabilities
+
+    found = capabilities()
+    print(diagnosis(found))
+    return BROKEN if missing_for_main_job(found) else OK
+
+
+def _new(options: argparse.Namespace) -> int:
+    from harness.new import write_new
+
+    path = write_new(options.scenario)
+    print(f"wrote {path}; run it: pytest {path}")
+    return OK
+
+
+def _recheck(options: argparse.Namespace) -> int:
+    from harness.report.stored import load_verdicts
+    from harness.report.terminal import judgement_text, verdict_table
+    from harness.run import recheck
+
+    judgement = recheck(options.run_dir)
+    print(verdict_table(judgement))
+    print(f"\n{judgement_text(judgement, options.run_dir)}")
+    try:
+        before = load_verdicts(options.run_dir).outcome
+    except RecordError:  # a run that was broken off before it was judged
+        before = "never judged"
+    if before != judgement.outcome:
+        print(f"  before   {before} (verdicts.json, left as it is)")
+    return _EXIT_CODES[judgement.outcome]
+
+
+def _schema(_: argparse.Namespace) -> int:
+    from harness.scenario.schema import schema_text
+
+    sys.stdout.write(schema_text())
+    return OK
+
+
+def _mutants(_: argparse.Namespace) -> int:
+    from harness.mutants import line, planted_files, summary, thin, try_all
+
+    rows = try_all(planted_files(), lambda row: print(line(row), flush=True))
+    print("\n".join(summary(rows)))
+    return OK if all(row.passed for row in rows) and not thin(rows) else BROKEN
+
+
+if __name__ == "__main__":
+    sys.exit(main())

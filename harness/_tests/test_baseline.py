@@ -1,0 +1,144 @@
+"""The fault-free twin: made once, kept as long as what it was made of, and honest about scripts that do not repeat."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from harness._tests.launched import HEADER
+from harness.baseline import RECHECK_EVERY, BaselineCache, load_baseline, make_twin, write_baseline
+from harness.faults.base import At
+from harness.faults.kill import Kill
+from harness.launch import Launcher
+from harness.plan import Expect, Plan
+
+TRAIN = """
+import random
+dist.init_process_group("gloo")
+torch.manual_seed(0)
+model = torch.nn.Linear(4, 1)
+ddp = torch.nn.parallel.DistributedDataParallel(model)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for step in range(3):
+    optimizer.zero_grad()
+    ddp(torch.ones(1, 4) {more}).sum().backward()
+    optimizer.step()
+del ddp
+dist.destroy_process_group()
+"""
+
+Get = Callable[..., tuple[object, int]]
+
+
+@pytest.fixture
+def make_plan(tmp_path: Path) -> Callable[[str], Plan]:
+    def make(more: str = "") -> Plan:
+        script = tmp_path / "train.py"
+        script.write_text(HEADER + TRAIN.format(more=more))
+        fault = Kill(rank=1, at=At(step=2))
+        return Plan(name="a", script=str(script), ranks=2, expect=Expect(outcome="recovers"), faults=(fault,))
+
+    return make
+
+
+class Launches:
+    """Launches plans for real and counts them."""
+
+    def __init__(self, launcher: Launcher) -> None:
+        self.launcher = launcher
+        self.count = 0
+
+    def __call__(self, plan: Plan, run_dir: Path) -> None:
+        self.count += 1
+        self.launcher.launch(plan, run_dir, {"CUDA_VISIBLE_DEVICES": ""})
+
+
+@pytest.fixture
+def launch(warm_launcher: Launcher) -> Launches:
+    return Launches(warm_launcher)
+
+
+def test_a_twin_has_no_faults() -> None:
+    plan = Plan(
+        name="a", script="s", ranks=2, expect=Expect(outcome="recovers"), faults=(Kill(rank=1),), max_restarts=3
+    )
+    twin = make_twin(plan)
+    assert (twin.faults, twin.max_restarts, twin.expect.outcome) == ((), 0, "clean")
+
+
+def test_it_is_run_twice_and_then_kept(tmp_path: Path, make_plan: Callable[..., Plan], launch: Launches) -> None:
+    cache = BaselineCache(tmp_path / "baselines")
+    first = cache.get(make_plan(), launch)
+    assert launch.count == 2
+    assert first.repeatable
+    assert set(first.updates) == {0, 1}
+    assert list(first.updates[0]) == [1, 2, 3]
+    assert first.final["params"] == first.updates[0][3]["params"]
+    assert cache.get(replace(make_plan(), name="another", faults=(), launcher="torchrun"), launch) == first
+    assert launch.count == 2
+
+
+def test_a_changed_script_makes_it_anew(tmp_path: Path, make_plan: Callable[..., Plan], launch: Launches) -> None:
+    cache = BaselineCache(tmp_path / "baselines")
+    before = cache.get(make_plan(), launch)
+    after = cache.get(make_plan("* 2"), launch)
+    assert launch.count == 4
+    assert before.final != after.final
+
+
+def test_other_ranks_have_their_own(tmp_path: Path, make_plan: Callable[..., Plan], launch: Launches) -> None:
+    cache = BaselineCache(tmp_path / "baselines")
+    cache.get(make_plan(), launch)
+    cache.get(replace(make_plan(), ranks=1), launch)
+    assert launch.count == 4
+
+
+def test_a_script_that_draws_without_a_seed_is_not_repeatable(
+    tmp_path: Path, make_plan: Callable[..., Plan], launch: Launches
+) -> None:
+    baseline = BaselineCache(tmp_path / "baselines").get(make_plan("* random.random()"), launch)
+    assert baseline.repeatable is False
+
+
+def test_a_generator_that_is_never_seeded_and_never_used_does_no_harm(
+    tmp_path: Path, make_plan: Callable[..., Plan], launch: Launches
+) -> None:
+    baseline = BaselineCache(tmp_path / "baselines").get(make_plan(), launch)
+    assert baseline.repeatable
+    assert "rng" not in baseline.updates[0][1]  # Python's differed from run to run
+
+
+def test_seeded_generators_are_part_of_it(tmp_path: Path, make_plan: Callable[..., Plan], launch: Launches) -> None:
+    plan = make_plan("* (random.seed(0) or 1)")
+    Path(plan.script).write_text("import numpy; numpy.random.seed(0)\n" + Path(plan.script).read_text())
+    baseline = BaselineCache(tmp_path / "baselines").get(plan, launch)
+    assert baseline.repeatable
+    assert "rng" in baseline.updates[0][1]
+
+
+def test_now_and_then_it_is_run_again(tmp_path: Path, make_plan: Callable[..., Plan], launch: Launches) -> None:
+    cache = BaselineCache(tmp_path / "baselines")
+    for _ in range(RECHECK_EVERY):
+        cache.get(make_plan(), launch)
+    assert launch.count == 2
+    cache.get(make_plan(), launch)
+    assert launch.count == 3
+
+
+def test_a_twin_that_fails_says_why_there_is_nothing_to_compare(
+    tmp_path: Path, make_plan: Callable[..., Plan], launch: Launches
+) -> None:
+    baseline = BaselineCache(tmp_path / "baselines").get(make_plan("/ no_such_name"), launch)
+    assert "exit code 1" in baseline.reason
+    assert baseline.repeatable is None
+    assert launch.count == 1
+
+
+def test_it_survives_the_run_directory(tmp_path: Path, make_plan: Callable[..., Plan], launch: Launches) -> None:
+    baseline = BaselineCache(tmp_path / "baselines").get(make_plan(), launch)
+    write_baseline(baseline, tmp_path)
+    assert load_baseline(tmp_path) == baseline
+    assert load_baseline(tmp_path / "baselines") is None

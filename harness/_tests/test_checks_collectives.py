@@ -1,0 +1,288 @@
+"""CollectivesAgree: who parted from the others, where, and what healthy jobs do that looks like it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from harness._tests.histories import Story, baseline, run
+from harness.checks import GUARANTEES
+from harness.wire import Kind
+
+BUCKETS = ("first", "second")
+
+
+def verdict(story: Story, exit_code: int = 0) -> Any:
+    return GUARANTEES["CollectivesAgree"].check(story.history(exit_code), None)
+
+
+def step(story: Story, number: int, change: Callable[[int, str], list[dict[str, Any]]]) -> Story:
+    """One update of two buckets; ``change(rank, bucket)`` says what is sent for it, usually one."""
+    story.step = number
+    for rank in sorted(story.alive):
+        for bucket in BUCKETS:
+            numel = 500 if bucket == "first" else 300
+            for sent in change(rank, bucket):
+                story.collective(rank, **{"numel": numel} | sent)
+    for rank in sorted(story.alive):
+        story.update(rank, number)
+    return story
+
+
+def usual(_rank: int, _bucket: str) -> list[dict[str, Any]]:
+    return [{}]
+
+
+def at(rank: int, bucket: str, sent: list[dict[str, Any]]) -> Callable[[int, str], list[dict[str, Any]]]:
+    return lambda r, b: sent if (r, b) == (rank, bucket) else [{}]
+
+
+def changed(change: Callable[[int, str], list[dict[str, Any]]], *, ranks: int, steps: int = 8, wrong: int = 5) -> Story:
+    story = run(ranks=ranks).start()
+    for number in range(1, steps + 1):
+        step(story, number, change if number == wrong else usual)
+    return story.leave()
+
+
+SKIP: list[dict[str, Any]] = []
+EXTRA: list[dict[str, Any]] = [{}, {}]
+
+PLANTED = [
+    # (rank that parts, bucket, what it sends instead, how that is called, the operation)
+    pytest.param("first", SKIP, "skipped", "all_reduce", id="a collective is left out, the next has another shape"),
+    pytest.param("second", SKIP, "skipped", "all_reduce", id="the last collective of a step is left out"),
+    pytest.param("first", EXTRA, "extra", "all_reduce", id="a collective of equal shape is put in"),
+    pytest.param("second", EXTRA, "extra", "all_reduce", id="the last collective of a step is sent twice"),
+    pytest.param("first", [{"numel": 7}], "mismatch", "all_reduce", id="another number of elements"),
+    pytest.param("first", [{"dtype": "int32"}], "mismatch", "all_reduce", id="another type, silent on gloo"),
+    pytest.param(
+        "first", [{"reduce_op": "MAX"}], "mismatch", "all_reduce", id="another reduce operation, silent on gloo"
+    ),
+    pytest.param(
+        "second", [{"op": "broadcast", "root": 0}], "mismatch", "broadcast against all_reduce", id="another operation"
+    ),
+]
+
+
+@pytest.mark.parametrize("ranks", [2, 3, 4])
+@pytest.mark.parametrize(("bucket", "sent", "how", "operation"), PLANTED)
+def test_one_rank_parts(ranks: int, bucket: str, sent: list[dict[str, Any]], how: str, operation: str) -> None:
+    for culprit in (0, ranks - 1):
+        found = verdict(changed(at(culprit, bucket, sent), ranks=ranks))
+        assert (found.outcome, found.rank, found.step) == ("invalid", culprit, 5), found
+        assert (found.seen["how"], found.operation) == (how, operation), found
+
+
+@pytest.mark.parametrize("ranks", [2, 4])
+@pytest.mark.parametrize("wrong", [1, 2, 8])
+@pytest.mark.parametrize("sent", [SKIP, EXTRA], ids=["left out", "put in"])
+def test_the_only_collective_of_a_step_in_any_step(ranks: int, wrong: int, sent: list[dict[str, Any]]) -> None:
+    """All collectives of the job have one shape and one call site: only the steps tell them apart."""
+    story = run(ranks=ranks).start()
+    for number in range(1, 9):
+        story.step = number
+        for rank in range(ranks):
+            for _ in sent if (rank, number) == (1, wrong) else [{}]:
+                story.collective(rank)
+        for rank in range(ranks):
+            story.update(rank, number)
+    found = verdict(story.leave())
+    assert (found.outcome, found.rank, found.step) == ("invalid", 1, wrong), found
+    assert found.seen["how"] == ("extra" if sent else "skipped")
+
+
+def test_a_skip_whose_peer_never_comes_further() -> None:
+    """Unequal shapes end the job at once: the peer's next collective is not on record."""
+    story = run(ranks=2).start()
+    for number in range(1, 5):
+        step(story, number, usual)
+    story.step = 5
+    story.collective(0, numel=500).collective(1, numel=300)
+    story.kill(1, code=-6, fatal="Aborted").cut_off(0)
+    found = verdict(story, exit_code=1)
+    assert (found.outcome, found.rank, found.step, found.seen["how"]) == ("invalid", 1, 5, "skipped")
+
+
+def skipped_at_once(rank: int, *, sent: int = 0) -> Story:
+    """In step 1 a rank sends ``sent`` gradients, not one, and there is no step 2: what comes next fits nothing."""
+    story = run().start()
+    story.step = 1
+    for r in range(2):
+        for _ in range(sent if r == rank else 1):
+            story.collective(r)
+    ahead = rank if sent == 0 else 1 - rank
+    story.update(ahead, 1)
+    story.tell(ahead, Kind.COLLECTIVE, step=2, phase="forward", **_stop_flag())
+    return story.cut_off()
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+@pytest.mark.parametrize(("sent", "how"), [(0, "skipped"), (2, "extra")])
+def test_in_the_first_step_only_the_fault_free_run_knows_who_is_wrong(rank: int, sent: int, how: str) -> None:
+    story = skipped_at_once(rank, sent=sent)
+    check = GUARANTEES["CollectivesAgree"].check
+    found = check(story.history(1), baseline())
+    assert (found.outcome, found.rank, found.step, found.operation) == ("invalid", rank, 1, "all_reduce"), found
+    assert found.seen["how"] == how
+    assert check(story.history(1), None).rank is None
+
+
+def test_the_last_collective_of_the_job_is_left_out() -> None:
+    story = run(ranks=2).start().updates(1, 3).begin(0, 4)
+    story.update(1, 4).exits(1, 0)
+    story.cut_off(0)
+    found = verdict(story, exit_code=1)
+    assert (found.outcome, found.rank, found.step, found.operation) == ("invalid", 1, 4, "all_reduce")
+
+
+def test_counts_differ_although_all_ended_well() -> None:
+    story = run(ranks=3).start().updates(1, 3)
+    story.collective(2, phase="eval", numel=1)
+    for rank in range(3):
+        story.exits(rank, 0)
+    found = verdict(story)
+    assert (found.outcome, found.rank, found.seen["how"]) == ("invalid", 2, "extra")
+
+
+@pytest.mark.parametrize("ranks", [2, 3])
+def test_collectives_of_one_shape_in_another_order(ranks: int) -> None:
+    story = run(ranks=ranks).start().updates(1, 2)
+    for rank in range(ranks):
+        for line in (72, 71) if rank == 1 else (71, 72):
+            story.collective(rank, phase="eval", numel=1, site=f"train.py:{line}")
+    story.updates(3, 4)
+    found = verdict(story.leave())
+    assert (found.outcome, found.step, found.seen["how"]) == ("invalid", 2, "swapped" if ranks > 2 else "mismatch")
+    assert found.rank == (1 if ranks > 2 else None)  # between two ranks nothing says which order is right
+
+
+def test_two_against_two_leaves_it_undecided() -> None:
+    story = run(ranks=4).start().updates(1, 4)
+    for rank in range(4):
+        story.collective(rank, phase="eval", numel=8 if rank < 2 else 2)
+    found = verdict(story.leave())
+    assert (found.outcome, found.rank, found.step) == ("invalid", None, 4)
+    assert "nothing on record tells" in found.reason
+
+
+def test_two_ranks_that_differ_in_every_step_are_undecided() -> None:
+    story = changed(at(1, "first", [{"numel": 7}]), ranks=2, steps=1, wrong=1)
+    found = verdict(story)
+    assert (found.outcome, found.rank, found.step) == ("invalid", None, 1)
+
+
+def test_three_against_one_even_if_the_odd_one_comes_first() -> None:
+    story = run(ranks=4).start().updates(1, 4)
+    for rank in range(4):
+        story.collective(rank, phase="eval", numel=2 if rank == 0 else 8)
+    found = verdict(story.leave())
+    assert (found.outcome, found.rank) == ("invalid", 0)
+
+
+def test_a_subgroup_has_its_own_order() -> None:
+    story = run(ranks=4).start().updates(1, 2)
+    for rank in (0, 1, 2):
+        story.tell(rank, Kind.GROUP, group="some", ranks=[0, 1, 2], backend="gloo")
+    for rank in (0, 1, 2):
+        story.collective(rank, group="some", numel=9 if rank == 2 else 5)
+    found = verdict(story.updates(3, 4).leave())
+    assert (found.outcome, found.rank, found.step) == ("invalid", 2, 2)
+
+
+def test_what_was_skipped_by_a_fault_was_not_sent() -> None:
+    story = run(ranks=2).start().updates(1, 4)
+    for number in range(5, 8):
+        for rank in range(2):
+            story.step = number
+            story.collective(rank, **{"faulted": "skipped"} if (rank, number) == (1, 5) else {})
+        for rank in range(2):
+            story.update(rank, number)
+    found = verdict(story.leave())
+    assert (found.outcome, found.rank, found.step, found.operation) == ("invalid", 1, 5, "all_reduce")
+
+
+def rebuilt_buckets() -> Story:
+    story = run(ranks=2).start()
+    for rank in range(2):
+        story.step = 1
+        story.collective(rank, numel=800)
+        story.update(rank, 1)
+    for number in range(2, 6):
+        step(story, number, usual)
+    return story.leave()
+
+
+def rank0_alone_evaluates_then_all_broadcast() -> Story:
+    story = run(ranks=2).start().updates(1, 4)
+    story.tell(0, Kind.PHASE, step=5, phase="load_batch").tell(0, Kind.PHASE, phase="eval")
+    # Rank 0 asked its evaluation loader for a batch more than there is: its tag is that of the next update.
+    story.tell(0, Kind.PHASE, step=5, phase="load_batch")
+    story.tell(0, Kind.COLLECTIVE, step=5, phase="load_batch", **_stop_flag())
+    story.tell(1, Kind.COLLECTIVE, step=4, phase="optimizer_step", **_stop_flag())
+    return story.updates(5, 8).leave()
+
+
+def _stop_flag() -> dict[str, Any]:
+    shape = {"numel": 1, "dtype": "uint8", "root": 0, "reduce_op": None}
+    return {"group": "world", "call": None, "op": "broadcast", "site": "train.py:80"} | shape
+
+
+def rank0_alone_saves_then_all_wait() -> Story:
+    story = run(ranks=2).start().updates(1, 4)
+    for rank in range(2):
+        phase = "save" if rank == 0 else "optimizer_step"
+        story.collective(rank, "barrier", phase=phase, numel=0, dtype=None, reduce_op=None, site="train.py:77")
+    return story.updates(5, 8).leave()
+
+
+def root_and_others_call_from_two_lines() -> Story:
+    story = run(ranks=2).start().updates(1, 2)
+    for rank in range(2):
+        story.collective(rank, "broadcast", phase="eval", root=0, reduce_op=None, site=f"train.py:{50 + rank}")
+    return story.updates(3, 4).leave()
+
+
+def rank0_knows_the_step_first_while_loading() -> Story:
+    story = run(ranks=2).start(load=5)
+    for rank in range(2):
+        story.tell(rank, Kind.COLLECTIVE, step=5 * (rank == 0), phase="load", **_stop_flag())
+    return story.updates(6, 8).leave()
+
+
+def uneven_exchange_and_messages() -> Story:
+    story = run(ranks=2).start().updates(1, 2)
+    for rank in range(2):
+        story.collective(rank, "all_to_all", numel=10 + rank)
+        story.collective(rank, "send" if rank == 0 else "recv", numel=5)
+    return story.updates(3, 4).leave()
+
+
+def killed_between_two_collectives() -> Story:
+    story = run(ranks=2).start().updates(1, 4).begin(0, 5).kill(1).cut_off(0)
+    return story.start(load=0).updates(1, 6).leave()
+
+
+HEALTHY = {
+    "two ranks without trouble": lambda: run(ranks=2).start().updates(1, 8).leave(),
+    "four ranks that save": lambda: run(ranks=4).start().updates(1, 5).save().updates(6, 8).save().leave(),
+    "DDP rebuilds its buckets after the first step": rebuilt_buckets,
+    "rank 0 alone evaluates before a common broadcast": rank0_alone_evaluates_then_all_broadcast,
+    "rank 0 alone saves before a common barrier": rank0_alone_saves_then_all_wait,
+    "root and the others call from two lines of the script": root_and_others_call_from_two_lines,
+    "rank 0 knows the step first while loading": rank0_knows_the_step_first_while_loading,
+    "uneven all_to_all, and messages between two ranks": uneven_exchange_and_messages,
+    "a killed rank has sent fewer": killed_between_two_collectives,
+}
+
+
+@pytest.mark.parametrize("name", HEALTHY)
+def test_healthy(name: str) -> None:
+    found = verdict(HEALTHY[name]())
+    assert found.outcome == "valid", found
+
+
+def test_a_job_without_collectives_has_nothing_to_agree_on() -> None:
+    story = run(ranks=2).start().drop(Kind.COLLECTIVE)
+    assert verdict(story).outcome == "not-applicable"

@@ -1,0 +1,221 @@
+"""The diagnosis and CulpritNamed: the first cause, never a victim, and never from an error's text."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from harness._tests.histories import Story, run
+from harness.checks import GUARANTEES
+from harness.checks.diagnosis import diagnose
+from harness.faults import Fault, load_fault
+from harness.wire import Kind
+
+
+def fault(kind: str, rank: Any = 1, **fields: Any) -> Fault:
+    at = {"step": 4, "phase": "backward"} if kind != "short_loader" else {"epoch": 0}
+    return load_fault({"kind": kind, "rank": rank, "at": at, **fields})
+
+
+def fired(planned: Fault, ranks: int = 2, rank: int = 1) -> Story:
+    return run(ranks=ranks, faults=[planned], expect="stops").start().updates(1, 3).begin(rank, 4).fire(rank)
+
+
+def killed(code: int | None) -> Story:
+    return fired(fault("kill")).kill(1, code=code).cut_off()
+
+
+def segfault() -> Story:
+    story = fired(fault("kill", signal="SIGSEGV"))
+    return story.kill(1, code=None, fatal="Segmentation fault").cut_off()
+
+
+def terminated_by_itself() -> Story:
+    """The launcher saw rank 1 dead by SIGTERM, then ended rank 0: both wrote their stacks."""
+    story = fired(fault("kill", signal="SIGTERM"))
+    story.ended_by_launcher(1)
+    story._reported(1, -15)
+    return story.ended_by_launcher(0)
+
+
+def raised(finally_waits: bool = False) -> Story:
+    story = fired(fault("raise"))
+    if finally_waits:  # its clean-up meets the gradients of the others
+        story.collective(1, "barrier", numel=0, dtype=None, reduce_op=None, site="train.py:99")
+        story.begin(0, 4)
+    return story.raises(1, "InjectedFault", "injected by the scenario", phase="teardown").cut_off()
+
+
+def victim_raises_first() -> Story:
+    story = fired(fault("raise"), ranks=4)
+    for rank in (0, 2, 3):
+        story.raises(rank, "RuntimeError", "timeout: rank 3 is to blame", in_collective=True)
+    return story.raises(1, "InjectedFault", "injected by the scenario")
+
+
+def left_quietly() -> Story:
+    return fired(fault("exit", code=0)).exits(1, 0).cut_off()
+
+
+def left_without_a_word() -> Story:
+    return fired(fault("exit", code=3)).kill(1, code=3).cut_off()
+
+
+def skipped() -> Story:
+    story = run(faults=[fault("skip_collective")], expect="stops").start().updates(1, 3)
+    story.begin(0, 4).step = 4
+    story.fire(1).collective(1, faulted="skipped").update(1, 4)
+    story.begin(1, 5).update(0, 4).begin(0, 5).update(1, 5).update(0, 5)
+    story.begin(1, 6).exits(1, 0)
+    return story.cut_off()
+
+
+def extra() -> Story:
+    story = run(faults=[fault("extra_collective")], expect="stops").start().updates(1, 3)
+    story.begin(0, 4).step = 4
+    story.fire(1).collective(1, faulted="extra").collective(1).update(0, 4)
+    story.update(1, 4).begin(0, 5).update(0, 5).exits(0, 0)
+    return story.cut_off()
+
+
+def mismatched() -> Story:
+    story = run(faults=[fault("resize_collective", numel=7)], expect="stops").start().updates(1, 3)
+    story.begin(0, 4).fire(1).collective(1, faulted="skipped").collective(1, numel=7, faulted="extra")
+    return story.kill(1, code=-6, fatal="Aborted").cut_off()
+
+
+def short_loader() -> Story:
+    """Rank 1 runs out one batch early and goes on to the evaluation, whose all_reduce meets a gradient."""
+    story = run(faults=[fault("short_loader")], expect="stops").start().fire(1, step=0, epoch=0, length=6)
+    story.updates(1, 5).begin(0, 6)
+    story.tell(1, Kind.LOADER_END, step=6, phase="load_batch", loader=0, epoch=0, batches=5)
+    story.tell(1, Kind.PHASE, step=5, phase="eval")
+    story.step = 5
+    story.collective(1, phase="eval", numel=2)
+    return story.kill(1, code=-6, fatal="Aborted").cut_off()
+
+
+NAMED: dict[str, tuple[Callable[[], Story], str, int]] = {
+    "SIGKILL, told by the agent": (lambda: killed(-9), "signal", 1),
+    "SIGKILL, told by nobody": (lambda: killed(None), "signal", 1),
+    "SIGSEGV, told by the stacks": (segfault, "signal", 1),
+    "SIGTERM from elsewhere, while the launcher ends the others": (terminated_by_itself, "signal", 1),
+    "an exception": (raised, "exception", 1),
+    "an exception whose clean-up sends a collective": (lambda: raised(finally_waits=True), "exception", 1),
+    "an exception that the victims' errors precede": (victim_raises_first, "exception", 1),
+    "exit code 0 in the middle of the job": (left_quietly, "exit", 1),
+    "os._exit that no record tells of": (left_without_a_word, "exit", 1),
+    "a collective left out": (skipped, "skipped", 1),
+    "a collective put in": (extra, "extra", 1),
+    "a collective of another size, of which the rank dies": (mismatched, "mismatch", 1),
+    "a shorter loader": (short_loader, "loader", 1),
+}
+
+
+@pytest.mark.parametrize("name", NAMED)
+def test_the_first_cause_is_named(name: str) -> None:
+    tell, how, rank = NAMED[name]
+    history = tell().history(exit_code=1)
+    (cause,) = diagnose(history)
+    assert (cause.how, cause.rank, cause.step) == (how, rank, 6 if how == "loader" else 4), cause
+    found = GUARANTEES["CulpritNamed"].check(history, None)
+    assert found.outcome == "valid", found
+
+
+def wrong_rank() -> Story:
+    """Rank 1 dies of itself before the fault on rank 0 shows."""
+    story = run(faults=[fault("skip_collective", rank=0)], expect="stops").start().updates(1, 3)
+    story.begin(1, 4).fire(0)
+    return story.kill(1).cut_off()
+
+
+def wrong_step() -> Story:
+    """The fault fires in step 4, but the rank goes on and is killed in step 6."""
+    return fired(fault("kill")).update(1, 4).begin(1, 5).update(1, 5).begin(1, 6).kill(1).cut_off()
+
+
+def wrong_signal() -> Story:
+    return fired(fault("kill", signal="SIGSEGV")).kill(1, code=-9).cut_off()
+
+
+def wrong_kind() -> Story:
+    return fired(fault("kill")).raises(1, "ValueError", "something else").cut_off()
+
+
+def nobody_named() -> Story:
+    """The fault fired, but both ranks only ever say that the other is gone."""
+    return fired(fault("exit")).begin(0, 4).cut_off(0, 1)
+
+
+MISTAKEN: dict[str, tuple[Callable[[], Story], str]] = {
+    "another rank died": (wrong_rank, "rank 1 is named"),
+    "it died in another step": (wrong_step, "step 6 is named"),
+    "it died of another signal": (wrong_signal, "-9 is named"),
+    "it died in another way": (wrong_kind, "exception"),
+    "nobody can be named": (nobody_named, "nobody is named"),
+}
+
+
+@pytest.mark.parametrize("name", MISTAKEN)
+def test_a_diagnosis_that_is_not_the_fault_is_invalid(name: str) -> None:
+    tell, words = MISTAKEN[name]
+    found = GUARANTEES["CulpritNamed"].check(tell().history(exit_code=1), None)
+    assert found.outcome == "invalid", found
+    assert words in found.reason
+
+
+def test_without_faults_a_named_rank_is_enough() -> None:
+    story = run().start().updates(1, 3).begin(1, 4).raises(1, "ValueError", "a bug of the script's").cut_off()
+    found = GUARANTEES["CulpritNamed"].check(story.history(exit_code=1), None)
+    assert found.outcome == "valid"
+    assert "ValueError: a bug of the script's" in found.reason
+
+
+def test_a_tie_that_no_fault_explains_is_unknown() -> None:
+    story = run().start()
+    story.collective(0, numel=100).collective(1, numel=200)
+    story.kill(0, code=-6, fatal="Aborted").cut_off()
+    assert GUARANTEES["CulpritNamed"].check(story.history(exit_code=1), None).outcome == "unknown"
+
+
+def test_each_failed_launch_has_its_cause() -> None:
+    faults = [fault("kill"), load_fault({"kind": "kill", "rank": 0, "at": {"phase": "load", "restart": 1}})]
+    story = run(faults=faults, expect="recovers").start().updates(1, 3).begin(1, 4).fire(1).kill(1).cut_off()
+    story.start().fire(0, 1, step=0, phase="load").kill(0).cut_off()
+    history = story.start().updates(1, 6).leave().history()
+    assert [(c.restart, c.rank, c.phase) for c in diagnose(history)] == [(0, 1, "backward"), (1, 0, "load")]
+    assert GUARANTEES["CulpritNamed"].check(history, None).outcome == "valid"
+
+
+def test_a_hang_names_the_one_that_is_behind_also_if_it_comes_late() -> None:
+    """A straggler reaches the collective after the others gave up, and then reads that they are gone."""
+    story = run(ranks=3).start().updates(1, 3).begin(0, 4).begin(2, 4)
+    story.cut_off(0, 2).begin(1, 4).cut_off(1)
+    (cause,) = diagnose(story.history(exit_code=1))
+    assert (cause.how, cause.rank, cause.step, cause.operation) == ("hang", 1, 4, "all_reduce")
+
+
+def test_ranks_ended_on_the_deadline_did_not_die_of_themselves() -> None:
+    (cause,) = diagnose(run().start().updates(1, 3).begin(0, 4).history(timed_out=True))
+    assert (cause.how, cause.rank) == ("hang", 1)
+
+
+def test_an_abort_after_the_script_was_done_is_teardown() -> None:
+    story = run().start().updates(1, 3).leave()
+    story.stacks[1, 0] = "Fatal Python error: Aborted\n"
+    (cause,) = diagnose(story.history(exit_code=1))
+    assert (cause.rank, cause.phase, cause.how) == (1, "teardown", "signal")
+
+
+def test_the_launcher_itself_was_killed() -> None:
+    (cause,) = diagnose(run().start().updates(1, 3).history(exit_code=-9))
+    assert (cause.rank, cause.how) == (None, "signal")
+    assert "launcher" in cause.detail
+
+
+def test_a_job_that_ends_well_has_no_culprit() -> None:
+    history = run().start().updates(1, 3).leave().history()
+    assert diagnose(history) == []
+    assert GUARANTEES["CulpritNamed"].check(history, None).outcome == "not-applicable"

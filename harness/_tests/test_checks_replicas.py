@@ -1,0 +1,94 @@
+"""ReplicasAgree: parameters and optimizer state on all ranks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from harness._tests.histories import Story, baseline, run
+from harness.checks import GUARANTEES
+from harness.history import Baseline
+from harness.wire import Kind
+
+
+def verdict(story: Story, against: Baseline | None = None) -> Any:
+    return GUARANTEES["ReplicasAgree"].check(story.history(), against)
+
+
+def diverging(ranks: int, rank: int, step: int, what: str) -> Story:
+    """From update ``step`` on, one rank is another."""
+    story = run(ranks=ranks).start().updates(1, 8).leave()
+    for later in range(step, 9):
+        story.edit(Kind.UPDATE, rank=rank, step=later, data={what: f"other-{later}"})
+    return story
+
+
+@pytest.mark.parametrize("what", ["params", "optimizer"])
+@pytest.mark.parametrize("step", [1, 5, 8])
+@pytest.mark.parametrize(("ranks", "rank"), [(2, 1), (2, 0), (4, 3), (4, 0)])
+def test_one_rank_diverges(ranks: int, rank: int, step: int, what: str) -> None:
+    found = verdict(diverging(ranks, rank, step, what), baseline(ranks))
+    assert (found.outcome, found.rank, found.step) == ("invalid", rank, step), found
+    assert what in found.reason
+
+
+def test_of_two_ranks_without_a_baseline_nobody_is_named() -> None:
+    found = verdict(diverging(2, 1, 5, "params"))
+    assert (found.outcome, found.rank, found.step) == ("invalid", None, 5)
+
+
+def test_of_two_ranks_an_earlier_restart_tells_who_is_odd() -> None:
+    story = run().start().updates(1, 4).begin(1, 5).kill(1).cut_off().start(load=0).updates(1, 4).leave()
+    story.edit(Kind.UPDATE, rank=1, step=3, restart=1, data={"params": "other"})
+    found = verdict(story)
+    assert (found.outcome, found.rank, found.step, found.restart) == ("invalid", 1, 3, 1)
+
+
+@pytest.mark.parametrize("what", ["params", "optimizer"])
+def test_a_checkpoint_that_one_rank_alone_restored(what: str) -> None:
+    """With the optimizer state on rank 0 alone, the parameters are equal until the first update."""
+    story = run(ranks=3).start(load=5).updates(6, 8).leave()
+    story.edit(Kind.STATE, rank=2, data={what: "fresh"})
+    found = verdict(story, baseline(3))
+    assert (found.outcome, found.rank, found.step) == ("invalid", 2, 5)
+    assert "before the first update" in found.reason
+
+
+def test_both_unlike_the_baseline_names_nobody() -> None:
+    story = diverging(2, 1, 5, "params").edit(Kind.UPDATE, rank=0, step=5, data={"params": "third"})
+    assert verdict(story, baseline()).rank is None
+
+
+def healthy_buffers() -> Story:
+    story = run().start().updates(1, 8).leave()
+    return story.edit(Kind.UPDATE, rank=1, data={"buffers": "local statistics"})
+
+
+def skipped_by_all() -> Story:
+    """An overflow that all ranks agree on: the update changes nothing, anywhere."""
+    story = run().start().updates(1, 8).leave()
+    return story.edit(Kind.UPDATE, step=5, data={"params": "params-4", "optimizer": "optimizer-4"})
+
+
+HEALTHY: dict[str, Callable[[], Story]] = {
+    "equal on all ranks": lambda: run(ranks=4).start().updates(1, 8).leave(),
+    "batch normalisation has local statistics": healthy_buffers,
+    "each rank has its own random state": lambda: run(ranks=3).start().updates(1, 8).leave(),
+    "all ranks skip an update together": skipped_by_all,
+    "one rank is an update further when it is killed": lambda: (
+        run().start().updates(1, 4).begin(0, 5).begin(1, 5).update(1, 5).kill(0)
+    ),
+}
+
+
+@pytest.mark.parametrize("name", HEALTHY)
+def test_healthy(name: str) -> None:
+    found = verdict(HEALTHY[name](), baseline())
+    assert found.outcome == "valid", found
+
+
+def test_nothing_to_compare() -> None:
+    assert verdict(run(ranks=1).start().updates(1, 3).leave()).outcome == "not-applicable"
+    assert verdict(run().start().leave()).outcome == "not-applicable"

@@ -1,0 +1,207 @@
+"""RollbackExact, ReplayIdentical, EndsLikeBaseline."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from harness._tests.histories import Story, baseline, run
+from harness.checks import GUARANTEES
+from harness.history import Baseline
+from harness.wire import Kind
+
+Tell = Callable[[], Story]
+
+
+def verdict(name: str, story: Story, against: Baseline | None = None, exit_code: int = 0) -> Any:
+    return GUARANTEES[name].check(story.history(exit_code), against)
+
+
+def resumed(load: int = 5, first: int | None = None, *, ranks: int = 2, with_store: bool = True) -> Story:
+    """Killed in step 9, resumed from ``load``, done at 12."""
+    story = run(ranks=ranks).start().updates(1, 8).begin(1, 9).kill(1).cut_off()
+    story.start(load=load)
+    if not with_store:
+        story.drop(Kind.LOAD).drop(Kind.INVENTORY)
+    return story.updates(load + 1 if first is None else first, 12).leave()
+
+
+# -- RollbackExact -------------------------------------------------------------------------------------------------
+
+
+def state(what: str, rank: int = 1) -> Story:
+    return resumed().edit(Kind.STATE, rank=rank, restart=1, data={what: "fresh"})
+
+
+def nothing_left_to_do() -> Story:
+    """Killed after the last update: the restart loads the last checkpoint and leaves."""
+    story = run().start().updates(1, 12).save().kill(1).cut_off()
+    return story.start(load=12).drop(Kind.STATE, restart=1).leave()
+
+
+def from_the_start() -> Story:
+    return run().start().updates(1, 8).begin(1, 9).kill(1).cut_off().start().updates(1, 12).leave()
+
+
+def other_initial_weights() -> Story:
+    return from_the_start().edit(Kind.STATE, restart=1, rank=0, data={"params": "other-0"})
+
+
+ROLLBACK: dict[str, tuple[Tell, tuple[int, int]]] = {
+    "an update is left out": (lambda: resumed(5, first=7), (0, 7)),
+    "the checkpoint's own update is done again": (lambda: resumed(5, first=5), (0, 5)),
+    "one rank goes on with another update": (
+        lambda: resumed(5, ranks=3).drop(Kind.UPDATE, rank=2, restart=1, step=6),
+        (2, 7),
+    ),
+    "it goes on beyond what was ever done": (lambda: resumed(10), (0, 10)),
+    "the parameters were not restored": (lambda: state("params"), (1, 5)),
+    "the optimizer state was not restored": (lambda: state("optimizer"), (1, 5)),
+    "an update is done twice": (
+        lambda: run().start().updates(1, 4).updates(4, 6).leave(),
+        (0, 4),
+    ),
+    "a restart from zero has other initial weights": (other_initial_weights, (0, 0)),
+    "a restart with nothing left to do ends in another state": (
+        lambda: nothing_left_to_do().edit(Kind.EXIT, restart=1, rank=1, data={"params": "other"}),
+        (1, 12),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", ROLLBACK)
+def test_a_rollback_that_is_not_exact(name: str) -> None:
+    tell, place = ROLLBACK[name]
+    found = verdict("RollbackExact", tell())
+    expected = "unknown" if "beyond" in name else "invalid"
+    assert (found.outcome, (found.rank, found.step)) == (expected, place if expected == "invalid" else (0, 0)), found
+
+
+EXACT: dict[str, Tell] = {
+    "resumed from the checkpoint": resumed,
+    "resumed on four ranks": lambda: resumed(ranks=4),
+    "resumed from the last update": lambda: resumed(8),
+    "a script without a store, placed by its state": lambda: resumed(with_store=False),
+    "started again from zero": from_the_start,
+    "nothing was left to do": nothing_left_to_do,
+    "killed twice": lambda: resumed_twice(),
+}
+
+
+def resumed_twice() -> Story:
+    story = run().start().updates(1, 8).begin(1, 9).kill(1).cut_off()
+    story.start(load=5).updates(6, 7).begin(0, 8).kill(0).cut_off()
+    return story.start(load=5).updates(6, 12).leave()
+
+
+@pytest.mark.parametrize("name", EXACT)
+def test_an_exact_rollback(name: str) -> None:
+    found = verdict("RollbackExact", EXACT[name]())
+    assert found.outcome == "valid", found
+
+
+def test_without_a_restart_there_is_no_rollback() -> None:
+    assert verdict("RollbackExact", run().start().updates(1, 8).leave()).outcome == "not-applicable"
+
+
+def test_without_the_state_it_is_unknown() -> None:
+    assert verdict("RollbackExact", resumed().drop(Kind.STATE, restart=1, rank=1)).outcome == "unknown"
+
+
+# -- ReplayIdentical -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("what", "value"),
+    [("params", "x"), ("optimizer", "x"), ("buffers", "x"), ("rng", "x"), ("lr", [0.05]), ("ids", [3, 4])],
+)
+@pytest.mark.parametrize(("rank", "step"), [(0, 6), (1, 8)])
+def test_a_replayed_update_differs(what: str, value: Any, rank: int, step: int) -> None:
+    story = resumed().edit(Kind.UPDATE, rank=rank, step=step, restart=1, data={what: value})
+    found = verdict("ReplayIdentical", story, baseline())
+    assert (found.outcome, found.rank, found.step, found.restart) == ("invalid", rank, step, 1)
+    assert what in found.reason
+    assert found.file.startswith(f"rank-{rank}/events-1.jsonl:")
+
+
+def test_a_second_replay_is_compared_with_the_first_time() -> None:
+    story = resumed_twice()
+    found = verdict("ReplayIdentical", story.edit(Kind.UPDATE, rank=1, step=8, restart=2, data={"params": "x"}))
+    assert (found.outcome, found.rank, found.step, found.restart) == ("invalid", 1, 8, 2)
+
+
+@pytest.mark.parametrize("tell", [resumed, resumed_twice, from_the_start])
+def test_replays_are_identical(tell: Tell) -> None:
+    assert verdict("ReplayIdentical", tell()).outcome == "valid"
+
+
+def undisturbed() -> Story:
+    return run().start().updates(1, 12).leave()
+
+
+@pytest.mark.parametrize("tell", [lambda: resumed(8), undisturbed], ids=["resumed at the end", "no restart"])
+def test_nothing_was_replayed(tell: Tell) -> None:
+    assert verdict("ReplayIdentical", tell()).outcome == "not-applicable"
+
+
+# -- EndsLikeBaseline ----------------------------------------------------------------------------------------------
+
+
+def differs_from(step: int, rank: int, what: str) -> Story:
+    story = resumed()
+    for later in range(max(step, 6), 13):
+        story.edit(Kind.UPDATE, rank=rank, step=later, restart=1, data={what: f"other-{later}"})
+    return story.edit(Kind.EXIT, rank=rank, restart=1, data={what: "other-12"})
+
+
+@pytest.mark.parametrize("what", ["params", "optimizer"])
+@pytest.mark.parametrize(("rank", "step"), [(0, 12), (1, 7)])
+def test_another_end(what: str, rank: int, step: int) -> None:
+    found = verdict("EndsLikeBaseline", differs_from(step, rank, what), baseline())
+    assert (found.outcome, found.rank, found.step) == ("invalid", rank, step)
+    assert what in found.reason
+
+
+@pytest.mark.parametrize("tell", [resumed, undisturbed])
+def test_the_same_end(tell: Tell) -> None:
+    assert verdict("EndsLikeBaseline", tell(), baseline()).outcome == "valid"
+
+
+def test_buffers_of_each_rank_may_differ() -> None:
+    story = resumed().edit(Kind.EXIT, rank=1, restart=1, data={"buffers": "local statistics"})
+    assert verdict("EndsLikeBaseline", story, baseline()).outcome == "valid"
+
+
+UNKNOWN: dict[str, tuple[Baseline | None, str]] = {
+    "no baseline": (None, "no fault-free run"),
+    "the script does not repeat itself": (baseline(repeatable=False, reason="two runs differ"), "two runs differ"),
+    "the baseline failed": (baseline(final={}, reason="the fault-free run failed"), "the fault-free run failed"),
+}
+
+
+@pytest.mark.parametrize("name", UNKNOWN)
+def test_no_end_to_compare_with(name: str) -> None:
+    against, words = UNKNOWN[name]
+    found = verdict("EndsLikeBaseline", resumed(), against)
+    assert found.outcome == "unknown"
+    assert words in found.reason
+
+
+def test_a_tolerance_needs_values_that_are_not_on_record() -> None:
+    story = run(tolerance=1e-6).start().updates(1, 12).leave()
+    assert verdict("EndsLikeBaseline", story, baseline()).outcome == "valid"
+    story.edit(Kind.EXIT, rank=1, data={"params": "other"})
+    found = verdict("EndsLikeBaseline", story, baseline())
+    assert (found.outcome, found.rank) == ("unknown", 1)
+    assert "1e-06" in found.reason
+
+
+def test_a_run_that_failed_has_no_end() -> None:
+    story = run().start().updates(1, 8).begin(1, 9).kill(1).cut_off()
+    assert verdict("EndsLikeBaseline", story, baseline(), exit_code=1).outcome == "not-applicable"
+
+
+def test_a_rank_without_a_last_word_is_unknown() -> None:
+    assert verdict("EndsLikeBaseline", resumed().drop(Kind.EXIT, rank=1, restart=1), baseline()).outcome == "unknown"

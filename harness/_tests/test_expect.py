@@ -1,0 +1,292 @@
+"""What a run is worth against what its scenario expects: unknown never passes, and a consequence blames nobody."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from harness import expect as expect_module
+from harness._tests.histories import Story, baseline, run
+from harness.expect import Judgement, judge
+from harness.faults import At, Fault, load_fault
+from harness.faults.kill import Kill
+from harness.history import History
+from harness.plan import Broken, Expect
+from harness.wire import GUARANTEE_NAMES, Kind
+
+STEP_9 = Kill(rank=1, at=At(step=9, phase="backward"))
+Tell = Callable[[], Story]
+
+
+def judged(story: Story, exit_code: int | None = 0, **outcome: Any) -> Judgement:
+    found = judge(story.history(exit_code, **outcome), baseline(story.plan.ranks))
+    assert [v.guarantee for v in found.verdicts] == list(GUARANTEE_NAMES)
+    assert found.headline
+    assert "\n" not in found.headline
+    return found
+
+
+def clean(**plan: Any) -> Story:
+    return run(**plan).start().updates(1, 12).leave()
+
+
+def recovering(load: int = 5, wanted: Expect | None = None, **plan: Any) -> Story:
+    wanted = wanted or Expect(outcome="recovers", resume_step=5, restarts=1)
+    story = run(faults=[STEP_9], expect=wanted, **plan).start(with_store=True).updates(1, 5).save().updates(6, 8)
+    story.begin(1, 9).fire(1).kill(1).cut_off()
+    return story.start(load=load, with_store=True).updates(load + 1, 12).leave()
+
+
+def stopping(fault: Fault = STEP_9, wanted: Expect | None = None) -> Story:
+    story = run(faults=[fault], expect=wanted or Expect(outcome="stops")).start().updates(1, 8)
+    return story.begin(1, 9).fire(1).kill(1).cut_off()
+
+
+def skipping(*broken: Broken) -> Story:
+    fault = load_fault({"kind": "skip_collective", "rank": 1, "at": {"step": 5}})
+    wanted = Expect(outcome="detected", broken=broken or (Broken(guarantee="CollectivesAgree", rank=1, step=5),))
+    story = run(ranks=3, faults=[fault], expect=wanted).start().updates(1, 4)
+    for rank in range(3):
+        story.step = 5
+        if rank == 1:
+            story.fire(1, step=5).collective(1, faulted="skipped")
+        else:
+            story.begin(rank, 5)
+    for rank in range(3):
+        story.update(rank, 5)
+    return story.updates(6, 12).leave()
+
+
+def refusing(kind: str = "LoadRefused", message: str = "nothing in it may be loaded", said: str | None = None) -> Story:
+    story = run(expect=Expect(outcome="refuses", message=said)).start()
+    for rank in range(2):
+        story.raises(rank, kind, message, phase="load")
+    return story
+
+
+# -- what passes ---------------------------------------------------------------------------------------------------
+
+PASSES: dict[str, tuple[Tell, int]] = {
+    "a clean run": (clean, 0),
+    "a clean run on four ranks": (lambda: clean(ranks=4), 0),
+    "a clean run that names guarantees": (lambda: clean(guarantees=("ReplicasAgree", "SamplesOnce")), 0),
+    "a recovery": (recovering, 0),
+    "a stop that names the culprit": (stopping, 1),
+    "a skip that is found": (skipping, 0),
+    "a skip that is found, with its operation in another spelling": (
+        lambda: skipping(Broken(guarantee="CollectivesAgree", operation="AllReduce")),
+        0,
+    ),
+    "a refusal by the store": (refusing, 1),
+    "a refusal that says the words": (lambda: refusing("ValueError", "seed differs: 1, not 0", "SEED DIFFERS"), 1),
+}
+
+
+@pytest.mark.parametrize("name", PASSES)
+def test_passes(name: str) -> None:
+    tell, exit_code = PASSES[name]
+    found = judged(tell(), exit_code)
+    assert found.outcome == "passed", (found.headline, found.problems)
+    assert (found.blamed, found.problems) == ((), ())
+
+
+def test_the_headline_of_a_recovery_says_what_happened() -> None:
+    assert judged(recovering()).headline.startswith("recovers, 1 restart, resumed from step 5, ")
+
+
+# -- what fails ----------------------------------------------------------------------------------------------------
+
+
+def diverging_before_the_skip() -> Story:
+    return skipping().edit(Kind.UPDATE, rank=2, step=3, data={"params": "other"})
+
+
+FAILS: dict[str, tuple[Tell, int, str]] = {
+    "a clean run with a broken guarantee": (
+        lambda: clean().edit(Kind.UPDATE, rank=1, step=7, data={"params": "other"}),
+        0,
+        "ReplicasAgree is broken (rank 1, step 7)",
+    ),
+    "a clean run that ends badly": (
+        lambda: run().start().updates(1, 3).begin(1, 4).raises(1, "ValueError", "a bug").cut_off(),
+        1,
+        "exit code is 1",
+    ),
+    "a named guarantee that does not apply": (
+        lambda: clean(guarantees=("ReplayIdentical",)),
+        0,
+        "ReplayIdentical does not apply",
+    ),
+    "a resume from another step": (
+        lambda: recovering(wanted=Expect(outcome="recovers", resume_step=4)),
+        0,
+        "a resume from step 4 is expected",
+    ),
+    "another number of restarts": (
+        lambda: recovering(wanted=Expect(outcome="recovers", restarts=2)),
+        0,
+        "2 restarts are expected, and there were 1",
+    ),
+    "a recovery without a restart": (
+        lambda: run(expect=Expect(outcome="recovers", resume_step=5)).start().updates(1, 12).leave(),
+        0,
+        "there was no restart",
+    ),
+    "a recovery that ends badly": (
+        lambda: stopping(wanted=Expect(outcome="recovers")),
+        1,
+        "should end well",
+    ),
+    "a job that should stop and does not": (
+        lambda: recovering(wanted=Expect(outcome="stops")),
+        0,
+        "should fail",
+    ),
+    "a stop with the wrong culprit": (
+        lambda: run(faults=[STEP_9], expect="stops").start().updates(1, 8).begin(1, 9).fire(1).kill(0).cut_off(),
+        1,
+        "CulpritNamed is broken",
+    ),
+    "a skip found on another rank than listed": (
+        lambda: skipping(Broken(guarantee="CollectivesAgree", rank=0)),
+        0,
+        "found at rank 1",
+    ),
+    "a skip found in another step than listed": (
+        lambda: skipping(Broken(guarantee="CollectivesAgree", step=6)),
+        0,
+        "found at step 5",
+    ),
+    "a skip found with another operation than listed": (
+        lambda: skipping(Broken(guarantee="CollectivesAgree", operation="broadcast")),
+        0,
+        "found at operation all_reduce",
+    ),
+    "what should be broken holds": (
+        lambda: skipping(Broken(guarantee="SamplesOnce")),
+        0,
+        "SamplesOnce should be found broken, but the verdict is valid",
+    ),
+    "something else is broken before what is listed": (diverging_before_the_skip, 0, "ReplicasAgree is broken"),
+    "a refusal with other words": (lambda: refusing(said="seed differs"), 1, "should say 'seed differs'"),
+    "a failure that is no refusal": (lambda: refusing("ValueError", "a bug"), 1, "no refusal is on record"),
+}
+
+
+@pytest.mark.parametrize("name", FAILS)
+def test_fails(name: str) -> None:
+    tell, exit_code, words = FAILS[name]
+    found = judged(tell(), exit_code)
+    assert found.outcome == "failed", found.headline
+    assert words in " ".join([found.headline, *found.problems])
+
+
+def test_a_run_that_leaves_something_behind_fails_whatever_it_expects() -> None:
+    left = "process 4711 (python) still ran"
+    for story, exit_code in ((clean(), 0), (recovering(), 0), (stopping(), 1), (skipping(), 0), (refusing(), 1)):
+        found = judged(story, exit_code, leftovers=(left,))
+        assert (found.outcome, [v.guarantee for v in found.blamed]) == ("failed", ["NothingLeft"])
+        assert left in found.headline
+
+
+def test_a_run_that_does_not_end_in_time_fails_whatever_it_expects() -> None:
+    for story in (clean(), stopping()):
+        assert judged(story, timed_out=True).outcome == "failed"
+
+
+def test_a_consequence_of_what_is_listed_blames_nobody() -> None:
+    story = skipping().edit(Kind.UPDATE, rank=1, step=6, data={"params": "other"})
+    found = judged(story)
+    assert {v.guarantee for v in found.verdicts if v.outcome == "invalid"} >= {"CollectivesAgree", "ReplicasAgree"}
+    assert found.outcome == "passed", found.headline
+
+
+def test_a_bug_is_found_where_its_script_has_no_sound_baseline() -> None:
+    story = skipping()
+    found = judge(story.history(), baseline(3, repeatable=False))
+    assert {v.outcome for v in found.verdicts if v.guarantee == "EndsLikeBaseline"} == {"unknown"}
+    assert found.outcome == "passed", found.headline
+    assert judge(clean(ranks=3).history(), baseline(3, repeatable=False)).outcome == "unknown"
+
+
+def test_a_hang_can_be_what_is_listed() -> None:
+    wanted = Expect(outcome="detected", broken=(Broken(guarantee="EndsInTime", rank=1, step=4),))
+    story = run(expect=wanted).start().updates(1, 3).begin(0, 4)
+    assert judged(story, timed_out=True).outcome == "passed"
+    assert judged(run(expect=wanted).start().updates(1, 12).leave()).outcome == "failed"
+
+
+# -- what is unknown -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("tell", [recovering, stopping, skipping, clean, refusing])
+def test_disarmed_is_unknown_never_green(tell: Tell) -> None:
+    """Its faults are left out, whatever it expected and whatever was found."""
+    expects = tell().plan
+    story = run(faults=expects.faults, expect=expects.expect, disarmed=True).start().updates(1, 12).leave()
+    found = judged(story)
+    assert found.outcome == "unknown", found.headline
+    assert found.blamed[0].guarantee == "FaultFired"
+    assert found.headline.startswith("FaultFired is unknown")
+
+
+def test_a_fault_that_did_not_fire_is_unknown_even_if_something_is_broken() -> None:
+    story = run(faults=[STEP_9], expect="recovers").start().updates(1, 8).leave()
+    found = judged(story.edit(Kind.UPDATE, rank=1, step=7, data={"params": "other"}))
+    assert found.outcome == "unknown"
+    assert [v.guarantee for v in found.blamed][:1] == ["FaultFired"]
+    assert "ReplicasAgree" in [v.guarantee for v in found.blamed]
+
+
+def test_a_fault_that_did_not_fire_can_be_what_is_listed() -> None:
+    wanted = Expect(outcome="detected", broken=(Broken(guarantee="FaultFired", rank=1),))
+    late = Kill(rank=1, at=At(step=13))
+    assert judged(run(faults=[late], expect=wanted).start().updates(1, 12).leave()).outcome == "passed"
+    story = run(faults=[late], expect=wanted).start().updates(1, 12).leave()
+    assert judged(story.edit(Kind.UPDATE, rank=1, step=7, data={"params": "other"})).outcome == "failed"
+    disarmed = run(faults=[late], expect=wanted, disarmed=True).start().updates(1, 12).leave()
+    assert judged(disarmed).outcome == "unknown"
+
+
+def without_rank(story: Story, rank: int) -> Story:
+    story.events = [e for e in story.events if e["rank"] != rank]
+    return story
+
+
+def damaged(story: Story) -> Story:
+    story.damaged = ("rank-1/events-0.jsonl:3: not JSON",)
+    return story
+
+
+def idle() -> Story:
+    story = run().start()
+    story.events = [e for e in story.events if e["kind"] == Kind.START]
+    return story.exits(0, 0).exits(1, 0)
+
+
+@pytest.mark.parametrize(
+    "tell", [lambda: damaged(clean()), idle], ids=["a line of the record is damaged", "nothing at all was done"]
+)
+def test_what_the_records_cannot_tell_is_unknown(tell: Tell) -> None:
+    assert judged(tell()).outcome == "unknown"
+
+
+def test_a_rank_without_a_record_never_passes() -> None:
+    assert judged(without_rank(clean(ranks=3), 2)).outcome != "passed"
+
+
+def test_no_baseline_is_unknown() -> None:
+    found = judge(clean().history(), None)
+    assert (found.outcome, [v.guarantee for v in found.blamed]) == ("unknown", ["EndsLikeBaseline"])
+
+
+def test_a_diagnosis_that_crashes_is_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
+    def crash(_history: History, _baseline: object) -> list[Any]:
+        raise ZeroDivisionError("oops")
+
+    monkeypatch.setattr(expect_module, "diagnose", crash)
+    found = judged(clean())
+    assert found.outcome == "unknown"
+    assert "diagnosis itself crashed: ZeroDivisionError" in found.headline

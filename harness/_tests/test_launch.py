@@ -1,0 +1,205 @@
+"""Launchers with real processes: the world that ranks see, bounded ends, and nothing left, whoever was killed."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import psutil
+import pytest
+
+from harness._tests.launched import Run, make_run, shown
+from harness.errors import LaunchError
+from harness.faults.base import At
+from harness.faults.kill import Kill
+from harness.launch import LAUNCHERS, Launcher
+from harness.launch.base import is_gone
+from harness.launch.warm import WarmLauncher
+from harness.plan import Expect, Plan, write_plan
+from harness.wire import Kind
+
+TRAIN = """
+dist.init_process_group("gloo")
+for _ in range(5):
+    dist.all_reduce(torch.ones(1))
+dist.destroy_process_group()
+"""
+
+
+def settle(condition: Callable[[], bool], within_s: float) -> bool:
+    """Wait until the condition holds, no longer than ``within_s``; returns whether it does."""
+    ends = time.monotonic() + within_s
+    while not condition():
+        if time.monotonic() > ends:
+            return False
+        time.sleep(0.01)
+    return True
+
+
+@pytest.mark.parametrize("kind", ["warm", "torchrun"])
+def test_the_world_of_four_ranks_as_they_record_it(kind: str, tmp_path: Path) -> None:
+    with LAUNCHERS[kind]() as launcher:
+        history = make_run(launcher, tmp_path)(TRAIN, ranks=4)
+    starts = history.of(Kind.START)
+    world = sorted((e.rank, e.data["local_rank"], e.data["local_world_size"], e.data["world_size"]) for e in starts)
+    assert world == [(0, 0, 4, 4), (1, 1, 4, 4), (2, 2, 4, 4), (3, 3, 4, 4)]
+    assert {e.data["master_addr"] for e in starts} == {"localhost"}
+    assert len({e.data["pid"] for e in starts}) == 4
+    assert history.outcome.exit_code == 0
+    assert not history.outcome.leftovers
+
+
+def test_environment_of_the_plan_reaches_the_ranks(run: Run, tmp_path: Path) -> None:
+    history = run(
+        'show(mine=os.environ["MINE"], store=os.environ["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"])\n'
+        "show(level=str(dist.get_debug_level()))\n" + TRAIN,
+        env={"MINE": "yes", "TORCH_DISTRIBUTED_DEBUG": "DETAIL"},
+    )
+    assert shown(tmp_path, history, 1) == {"mine": "yes", "store": "1", "level": "DebugLevel.DETAIL"}
+
+
+def test_output_is_kept_for_each_rank_and_restart(run: Run, tmp_path: Path) -> None:
+    text = "show(said=f\"{rank}/{os.environ['TORCHELASTIC_RESTART_COUNT']}\")\n" + TRAIN
+    history = run(text, Kill(rank=0, at=At(collective=2)), max_restarts=1)
+    assert [shown(tmp_path, history, r, k)["said"] for r in (0, 1) for k in (0, 1)] == ["0/0", "0/1", "1/0", "1/1"]
+
+
+def test_the_restart_budget_is_kept(run: Run) -> None:
+    faults = [Kill(rank=1, at=At(collective=2, restart=k)) for k in range(3)]
+    history = run(TRAIN, *faults, max_restarts=2)
+    assert history.outcome.exit_code == 1
+    assert history.restarts == 2
+    assert [e.restart for e in history.of(Kind.FAULT)] == [0, 1, 2]
+
+
+def test_a_run_past_its_deadline_ends_with_the_stacks_of_all_ranks(run: Run) -> None:
+    history = run(
+        "def waits():\n    import signal\n    signal.pause()\nwaits()\n", deadline_s=1.0, collective_timeout_s=0.5
+    )
+    assert history.outcome.timed_out
+    assert history.outcome.exit_code is None
+    assert history.outcome.duration_s < 5
+    for rank in history.ranks:
+        assert "in waits" in history.stacks[rank, 0]
+
+
+def test_a_rank_that_was_ended_by_the_launcher_is_known_by_its_stacks(run: Run) -> None:
+    text = 'dist.init_process_group("gloo")\nif rank == 1:\n    sys.exit(3)\nimport signal\nsignal.pause()\n'
+    history = run(text)
+    assert "chaos: SIGTERM" in history.stacks[0, 0]
+    assert "chaos: SIGTERM" not in history.stacks.get((1, 0), "")
+
+
+@pytest.mark.parametrize(
+    ("text", "named"),
+    [
+        pytest.param(
+            'import subprocess\nsubprocess.Popen(["sleep", "60"], start_new_session=True)\n',
+            "sleep 60",
+            id="a program in a session of its own",
+        ),
+        pytest.param(
+            "if os.fork() == 0:\n    os.setsid()\n    import signal\n    signal.pause()\n",
+            "still ran",
+            id="a forked daemon",
+        ),
+        pytest.param(
+            "if rank == 0:\n"
+            "    from multiprocessing import resource_tracker, shared_memory\n"
+            '    block = shared_memory.SharedMemory(create=True, size=64, name=f"left-{os.getpid()}")\n'
+            '    resource_tracker.unregister(block._name, "shared_memory")\n',
+            "/dev/shm/left-",
+            id="shared memory",
+        ),
+    ],
+)
+def test_what_a_script_leaves_behind_is_named_and_ended(run: Run, tmp_path: Path, text: str, named: str) -> None:
+    history = run(TRAIN + text)
+    try:
+        assert any(named in line for line in history.outcome.leftovers), history.outcome.leftovers
+        assert is_gone(tmp_path / history.plan.name)
+    finally:
+        for path in Path("/dev/shm").glob("left-*"):
+            path.unlink()
+
+
+def test_a_clean_run_leaves_nothing(run: Run, tmp_path: Path) -> None:
+    before = set(Path("/dev/shm").iterdir())
+    history = run(TRAIN)
+    assert history.outcome.leftovers == ()
+    assert is_gone(tmp_path / history.plan.name)
+    assert set(Path("/dev/shm").iterdir()) <= before
+
+
+@pytest.mark.parametrize("kind", ["warm", "torchrun"])
+def test_when_the_controller_is_killed_its_run_ends_too(kind: str, tmp_path: Path) -> None:
+    run_dir = tmp_path / "run"
+    run_dir.mkdir()
+    script = tmp_path / "script.py"
+    # A rank in another session, which no signal to a process group would reach.
+    script.write_text(
+        "import subprocess, sys\nsubprocess.Popen([sys.executable, '-c', 'import signal; signal.pause()'],"
+        " start_new_session=True)\nimport signal\nsignal.pause()\n"
+    )
+    write_plan(Plan(name="run", script=str(script), ranks=2, expect=Expect(outcome="clean"), deadline_s=90.0), run_dir)
+    code = f"""
+from pathlib import Path
+from harness.history import load_plan
+from harness.launch import LAUNCHERS
+run_dir = Path({str(run_dir)!r})
+with LAUNCHERS[{kind!r}]() as launcher:
+    launcher.launch(load_plan(run_dir), run_dir, {{}})
+"""
+    controller = subprocess.Popen([sys.executable, "-c", code])
+    try:
+        records = [run_dir / f"rank-{rank}" / "events-0.jsonl" for rank in (0, 1)]
+        family: list[psutil.Process] = []
+
+        def all_are_there() -> bool:
+            if not all(p.exists() and "\n" in p.read_text() for p in records):
+                return False
+            ranks = [psutil.Process(json.loads(p.read_text().splitlines()[0])["pid"]) for p in records]
+            family[:] = [p for rank in ranks for p in [rank, *rank.children(recursive=True)]]
+            return len(family) == 4
+
+        assert settle(all_are_there, 60.0)
+        controller.send_signal(signal.SIGKILL)
+        controller.wait()
+        _gone, alive = psutil.wait_procs(family, timeout=10.0)
+        assert not alive
+        assert settle(lambda: is_gone(run_dir), 5.0)
+    finally:
+        controller.kill()
+        controller.wait()
+
+
+def test_a_warm_parent_that_was_killed_is_replaced(tmp_path: Path) -> None:
+    with WarmLauncher() as launcher:
+        run = make_run(launcher, tmp_path)
+        assert run(TRAIN).outcome.exit_code == 0
+        (parent,) = launcher._parents.values()
+        parent._process.kill()
+        with pytest.raises(LaunchError, match="ended"):
+            run(TRAIN)
+        assert run(TRAIN).outcome.exit_code == 0
+
+
+def test_a_script_that_cannot_be_imported_ends_the_run_with_its_error(run: Run) -> None:
+    history = run("import no_such_package\n")
+    assert history.outcome.exit_code == 1
+    assert {e.data["type"] for e in history.of(Kind.EXCEPTION)} == {"ModuleNotFoundError"}
+
+
+def test_a_missing_preload_is_told_by_name(tmp_path: Path) -> None:
+    with WarmLauncher() as launcher, pytest.raises(LaunchError, match="no_such_package"):
+        make_run(launcher, tmp_path)(TRAIN, preload=("no_such_package",))
+
+
+def test_the_warm_parent_makes_no_cuda_call(warm_launcher: Launcher, run: Run, tmp_path: Path) -> None:
+    history = run("show(initialized=torch.cuda.is_initialized(), forked=torch.cuda._is_in_bad_fork())\n" + TRAIN)
+    assert shown(tmp_path, history, 0) == {"initialized": False, "forked": False}

@@ -1,0 +1,106 @@
+"""Real ranks: what each DataLoader handed out, with and without loader workers, and loaders that end early."""
+
+from __future__ import annotations
+
+import pytest
+
+from harness._tests.launched import Run, shown
+from harness.faults.base import At
+from harness.faults.short_loader import ShortLoader
+from harness.wire import Kind
+
+LOADER = """
+from torch.utils.data import DataLoader, DistributedSampler, IterableDataset
+dist.init_process_group("gloo")
+data = list(range(100, 107))
+sampler = DistributedSampler(data, shuffle=False)
+"""
+END = "dist.destroy_process_group()\n"
+
+
+@pytest.mark.parametrize("options", ["", ", num_workers=2", ", num_workers=2, persistent_workers=True"])
+def test_the_ids_are_those_of_the_batches_also_when_workers_fetch_ahead(run: Run, tmp_path, options: str) -> None:  # type: ignore[no-untyped-def]
+    history = run(
+        LOADER
+        + f"""
+loader = DataLoader(data, 2, sampler=sampler{options})
+got = []
+for epoch in range(2):
+    sampler.set_epoch(epoch)
+    got += [batch.tolist() for batch in loader]
+show(got=got)
+"""
+        + END
+    )
+    assert history.outcome.exit_code == 0
+    assert not history.outcome.leftovers
+    batches = history.of(Kind.BATCH, rank=1, restart=0)
+    assert [[100 + i for i in e.data["ids"]] for e in batches] == shown(tmp_path, history, 1)["got"]
+    # SPEC C1: seven samples on two ranks, rank 1 reads 1, 3, 5 and the padding 0.
+    assert [(e.data["epoch"], e.data["index"], e.data["ids"]) for e in batches] == [
+        (0, 0, [1, 3]),
+        (0, 1, [5, 0]),
+        (1, 0, [1, 3]),
+        (1, 1, [5, 0]),
+    ]
+    assert [e.data["length"] for e in history.of(Kind.LOADER, rank=1, restart=0)] == [2, 2]
+    assert [e.data["batches"] for e in history.of(Kind.LOADER_END, rank=1, restart=0)] == [2, 2]
+
+
+def test_a_loader_that_is_left_early_is_not_said_to_have_ended(run: Run) -> None:
+    history = run(LOADER + "for batch in DataLoader(data, 2, sampler=sampler):\n    break\n" + END)
+    assert len(history.of(Kind.BATCH, rank=0)) == 1
+    assert not history.of(Kind.LOADER_END)
+
+
+def test_an_iterable_data_set_has_no_ids_and_no_length(run: Run) -> None:
+    history = run(
+        LOADER
+        + """
+class Numbers(IterableDataset):
+    def __iter__(self):
+        return iter(range(4))
+list(DataLoader(Numbers(), 2))
+"""
+        + END
+    )
+    assert [e.data["ids"] for e in history.of(Kind.BATCH, rank=0)] == [None, None]
+    assert [e.data["length"] for e in history.of(Kind.LOADER, rank=0)] == [None]
+
+
+def test_a_short_loader_ends_one_batch_early_in_its_epoch_only(run: Run) -> None:
+    text = (
+        LOADER
+        + "for epoch in range(3):\n    sampler.set_epoch(epoch)\n    list(DataLoader(data, 2, sampler=sampler))\n"
+        + END
+    )
+    history = run(text, ShortLoader(rank=1, batches=1, at=At(epoch=1)))
+    assert [e.data["batches"] for e in history.of(Kind.LOADER_END, rank=1)] == [2, 1, 2]
+    assert [e.data["batches"] for e in history.of(Kind.LOADER_END, rank=0)] == [2, 2, 2]
+    (fired,) = history.of(Kind.FAULT)
+    assert (fired.rank, fired.data["epoch"]) == (1, 1)
+
+
+def test_only_samples_that_trained_are_counted_for_an_update(run: Run) -> None:
+    history = run(
+        LOADER
+        + """
+model = torch.nn.Linear(1, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+loader = DataLoader(data, 2, sampler=sampler)
+train = iter(loader)
+for _ in range(2):
+    x = next(train)
+    model.eval()
+    for held_out in DataLoader(data, 4):
+        with torch.no_grad():
+            model(held_out.float().reshape(-1, 1))
+    model.train()
+    model(x.float().reshape(-1, 1)).sum().backward()
+    optimizer.step()
+"""
+        + END
+    )
+    assert history.outcome.exit_code == 0
+    # The first evaluation begins while the first training batch waits; it is not counted, nor does it count others.
+    assert [e.data["ids"] for e in history.of(Kind.UPDATE, rank=0)] == [[0, 2], [4, 6]]

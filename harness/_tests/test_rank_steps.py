@@ -1,0 +1,171 @@
+"""Real ranks: steps, phases, digests and resume steps of scripts that say none of these things."""
+
+from __future__ import annotations
+
+import pytest
+
+from harness._tests.launched import Run
+from harness.faults.base import At
+from harness.faults.exit import Exit
+from harness.faults.kill import Kill
+from harness.history import History
+from harness.wire import Kind
+
+MODEL = """
+dist.init_process_group("gloo")
+torch.manual_seed(0)
+model = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.BatchNorm1d(8), torch.nn.Linear(8, 1))
+ddp = torch.nn.parallel.DistributedDataParallel(model)
+optimizer = torch.optim.AdamW(model.parameters(), lr=0.1)
+x = torch.arange(12.0).reshape(3, 4) + rank
+def update():
+    optimizer.zero_grad()
+    ddp(x).sum().backward()
+    optimizer.step()
+"""
+END = """
+del ddp
+dist.destroy_process_group()
+"""
+
+
+def phases(history: History, rank: int = 0) -> list[tuple[int, str]]:
+    return [(e.step, e.phase) for e in history.of(Kind.PHASE, rank=rank, restart=0)]
+
+
+def test_two_updates_and_an_evaluation_between_them(run: Run) -> None:
+    history = run(MODEL + "update()\nmodel.eval()\nwith torch.no_grad():\n    model(x)\nmodel.train()\nupdate()" + END)
+    assert history.outcome.exit_code == 0
+    assert phases(history) == [
+        (1, "forward"),
+        (1, "backward"),
+        (1, "optimizer_step"),
+        (1, "eval"),
+        (2, "forward"),
+        (2, "backward"),
+        (2, "optimizer_step"),
+        (2, "teardown"),
+    ]
+
+
+def test_accumulated_batches_are_one_update(run: Run) -> None:
+    history = run(
+        MODEL
+        + """
+for micro in range(3):
+    ddp(x).sum().backward()
+optimizer.step()
+"""
+        + END
+    )
+    assert [e.step for e in history.of(Kind.UPDATE, rank=1, restart=0)] == [1]
+    assert {step for step, _ in phases(history)} == {1}
+
+
+def test_replicas_have_equal_parameters_and_their_own_buffers(run: Run) -> None:
+    history = run(MODEL + "update()\nupdate()" + END)
+    ours, theirs = (history.of(Kind.UPDATE, rank=rank, restart=0) for rank in (0, 1))
+    for mine, other in zip(ours, theirs, strict=True):
+        assert mine.data["params"] == other.data["params"]
+        assert mine.data["optimizer"] == other.data["optimizer"]
+        assert mine.data["buffers"] != other.data["buffers"]  # CASEBOOK G12: local batch statistics
+    assert ours[0].data["params"] != ours[1].data["params"]
+
+
+def test_the_state_before_the_first_update_and_at_the_end_is_recorded(run: Run) -> None:
+    history = run(MODEL + "update()" + END)
+    (state,), (end,) = (history.of(kind, rank=0, restart=0) for kind in (Kind.STATE, Kind.EXIT))
+    (update,) = history.of(Kind.UPDATE, rank=0, restart=0)
+    assert state.step == 0
+    assert state.data["params"] != update.data["params"]
+    # The model is gone by then; its end state is not.
+    assert {k: end.data[k] for k in ("params", "optimizer", "buffers")} == {
+        k: update.data[k] for k in ("params", "optimizer", "buffers")
+    }
+
+
+RESUMABLE = (
+    MODEL
+    + """
+path = os.path.join(sys.argv[1], "last.pt")
+os.makedirs(sys.argv[1], exist_ok=True)
+done = 0
+if os.path.exists(path):
+    saved = torch.load(path, weights_only=True)
+    model.load_state_dict(saved["model"]); optimizer.load_state_dict(saved["optimizer"]); done = saved["done"]
+while done < 8:
+    update()
+    done += 1
+    if done % 3 == 0 and rank == 0:
+        state = {"model": model.state_dict(), "optimizer": optimizer.state_dict(), "done": done}
+        torch.save(state, path + ".new"); os.replace(path + ".new", path)
+    dist.barrier()
+"""
+)
+
+
+def test_the_step_of_a_resumed_script_is_found_from_its_state(run: Run) -> None:
+    fault = Kill(rank=1, at=At(step=5, phase="backward"))
+    history = run(RESUMABLE + END, fault, args=("{checkpoints}",), max_restarts=1)
+    assert history.outcome.exit_code == 0
+    for rank in history.ranks:
+        (state,) = history.of(Kind.STATE, rank=rank, restart=1)
+        assert (state.step, state.data["matched_step"], state.data["claimed_step"]) == (3, 3, None)
+        assert [e.step for e in history.of(Kind.UPDATE, rank=rank, restart=1)] == [4, 5, 6, 7, 8]
+
+
+def test_a_fault_at_a_step_of_the_resumed_script_hits_that_step(run: Run) -> None:
+    faults = (Kill(rank=1, at=At(step=5)), Kill(rank=0, at=At(step=7, phase="optimizer_step", restart=1)))
+    history = run(RESUMABLE + END, *faults, args=("{checkpoints}",), max_restarts=2)
+    assert history.outcome.exit_code == 0
+    assert [(e.rank, e.restart, e.step) for e in history.of(Kind.FAULT)] == [(1, 0, 5), (0, 1, 7)]
+    assert [e.step for e in history.of(Kind.STATE, rank=0)] == [0, 3, 6]
+
+
+@pytest.mark.parametrize("phase", ["init", "forward", "backward", "optimizer_step", "save", "load", "teardown"])
+def test_a_fault_fires_in_each_phase_that_a_script_passes(run: Run, phase: str) -> None:
+    step = {"init": 0, "load": 3, "save": 6, "teardown": 8}.get(phase, 4)
+    restart = 1 if phase == "load" else 0
+    at = At(step=None if phase == "load" else step, phase=phase, restart=restart)  # type: ignore[arg-type]
+    rank = 0 if phase == "save" else 1  # this script saves on rank 0 only
+    first = (Kill(rank=0, at=At(step=5)),) if restart else ()
+    history = run(
+        RESUMABLE + END, *first, Exit(rank=rank, code=7, at=at), args=("{checkpoints}",), max_restarts=restart
+    )
+    fired = history.of(Kind.FAULT, rank=rank, restart=restart)[-1]
+    assert (fired.rank, fired.phase) == (rank, phase)
+    assert fired.step == (0 if phase == "load" else step)  # before the load nothing says where the script is
+    assert history.of(rank=rank, restart=restart)[-1].kind in (Kind.FAULT, Kind.EXIT)
+    assert history.outcome.exit_code != 0
+
+
+def test_the_step_that_distributed_checkpointing_makes_on_a_fresh_optimizer_is_no_update(run: Run) -> None:
+    history = run(
+        MODEL
+        + """
+from torch.distributed.checkpoint.state_dict import get_state_dict
+get_state_dict(model, optimizer)
+update()
+"""
+        + END
+    )
+    assert history.outcome.exit_code == 0
+    assert [e.step for e in history.of(Kind.UPDATE, rank=0, restart=0)] == [1]
+
+
+def test_a_second_optimizer_makes_no_further_updates_but_is_in_the_digest(run: Run) -> None:
+    history = run(
+        MODEL
+        + """
+other = torch.nn.Linear(2, 2)
+second = torch.optim.SGD(other.parameters(), lr=float(rank))
+for _ in range(2):
+    update()
+    other(torch.ones(1, 2)).sum().backward()
+    second.step()
+"""
+        + END
+    )
+    ours, theirs = (history.of(Kind.UPDATE, rank=rank, restart=0) for rank in (0, 1))
+    assert [e.step for e in ours] == [1, 2]
+    assert ours[1].data["params"] != theirs[1].data["params"]  # their learning rates differ

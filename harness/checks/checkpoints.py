@@ -1,0 +1,195 @@
+"""What is loaded, whether it was the right one, and whether one is always there.
+
+What the store says is compared with the inventory that the harness takes of the same directory by itself.
+"""
+
+from __future__ import annotations
+
+from pathlib import PurePath
+from typing import Any
+
+from harness.checks.base import Verdict, guarantee, invalid, not_applicable, unknown, valid
+from harness.checks.records import listed, saved_step, state_of
+from harness.history import Baseline, History
+from harness.wire import Event, Kind
+
+Entry = dict[str, Any]
+
+
+@guarantee("OnlyCompleteLoads", "a checkpoint without a valid COMPLETE, or whose bytes do not match, is never loaded")
+def only_complete_loads(history: History, _: Baseline | None) -> Verdict:
+    loads = [e for e in _loads(history) if e.data["path"] is not None]
+    if not loads:
+        return not_applicable("no checkpoint was loaded")
+    for load in loads:
+        inventory = _inventory_for(history, load)
+        if inventory is None:
+            return unknown(f"rank {load.rank} loaded {load.data['path']}, and no inventory was taken before", load)
+        name = PurePath(load.data["path"]).name
+        entry = next((e for e in inventory.data["entries"] if e["name"] == name), None)
+        if entry is None or entry["verdict"] != "complete":
+            found = "it was not there" if entry is None else f"it was {entry['verdict']}: {entry['reason']}"
+            return invalid(
+                f"rank {load.rank} loaded {name}, but {found}",
+                load,
+                step=load.data["loaded_step"],
+                seen={"entry": entry, "inventory": inventory.where},
+            )
+        if problem := _not_the_same(load, entry):
+            return invalid(
+                f"rank {load.rank} loaded {name}, but {problem}",
+                load,
+                step=load.data["loaded_step"],
+                seen={"entry": entry, "manifest loaded": load.data.get("manifest"), "inventory": inventory.where},
+            )
+    return valid(f"{len(loads)} loads, each of a complete checkpoint")
+
+
+def _not_the_same(load: Event, entry: Entry) -> str | None:
+    manifest = load.data.get("manifest")
+    if manifest and entry.get("manifest") and manifest != entry["manifest"]:
+        return f"with manifest {manifest[:12]}, and the one there was {entry['manifest'][:12]}"
+    if entry["step"] is not None and load.data["loaded_step"] != entry["step"]:
+        return f"says it is of step {load.data['loaded_step']}"
+    return None
+
+
+@guarantee(
+    "NewestCompleteLoads",
+    "all ranks load the newest checkpoint that is complete; none starts from zero while there is one",
+)
+def newest_complete_loads(history: History, _: Baseline | None) -> Verdict:
+    compared, without_inventory = 0, None
+    for restart in range(history.restarts + 1):
+        loads = {e.rank: e for e in history.of(Kind.LOAD) if e.restart == restart}
+        if verdict := _disagreeing(loads):
+            return verdict
+        if verdict := _started_without(history, restart, loads):
+            return verdict
+        for _rank, load in sorted(loads.items()):
+            inventory = _inventory_for(history, load)
+            if inventory is None:
+                without_inventory = without_inventory or load
+                continue
+            newest = _newest_complete(inventory)
+            if newest is None:
+                continue
+            compared += 1
+            if load.data["path"] is None or load.data["loaded_step"] != newest["step"]:
+                given = "nothing" if load.data["path"] is None else f"step {load.data['loaded_step']}"
+                return invalid(
+                    f"rank {load.rank} was given {given}, but the newest complete checkpoint was {newest['name']}",
+                    load,
+                    step=newest["step"],
+                    seen={"entries": _brief(inventory), "candidates": load.data.get("candidates")},
+                )
+    if without_inventory is not None:
+        return unknown("a load without an inventory taken before it", without_inventory)
+    if not compared:
+        return not_applicable("there was never a complete checkpoint to load")
+    return valid(f"{compared} loads of the newest complete checkpoint")
+
+
+def _disagreeing(loads: dict[int, Event]) -> Verdict | None:
+    given = {rank: (e.data["loaded_step"], e.data.get("manifest")) for rank, e in loads.items()}
+    if len(set(given.values())) < 2:
+        return None
+    # The rank with the oldest is the one that lost something; ranks that agree are not in question.
+    rank = min(given, key=lambda r: (given[r][0] is not None, given[r][0] or 0, r))
+    steps = {f"rank {r}": step for r, (step, _) in sorted(given.items())}
+    return invalid(
+        f"the ranks were given different checkpoints: {steps}",
+        loads[rank],
+        step=given[rank][0],
+        seen={"loaded": steps, "manifests": {f"rank {r}": manifest for r, (_, manifest) in sorted(given.items())}},
+    )
+
+
+def _started_without(history: History, restart: int, loads: dict[int, Event]) -> Verdict | None:
+    """Ranks that went to work without asking for a checkpoint, although one was there."""
+    started = {e.rank: e for e in reversed(history.of(Kind.UPDATE)) if e.restart == restart and e.rank not in loads}
+    if not started:
+        return None
+    begin_ns = min(e.t_ns for e in started.values())
+    earlier = [e for e in history.of(Kind.INVENTORY) if e.t_ns < begin_ns]
+    newest = _newest_complete(earlier[-1]) if earlier else None
+    for rank in sorted(started):
+        state = state_of(history, rank, restart)
+        if newest is not None and (state is None or state.step < newest["step"]):
+            where = "an unknown state" if state is None else f"step {state.step}"
+            return invalid(
+                f"{listed(started)} loaded nothing and went on from {where}, although {newest['name']} was complete",
+                state or started[rank],
+                step=newest["step"],
+                seen={"inventory": earlier[-1].where, "entries": _brief(earlier[-1])},
+            )
+    return None
+
+
+@guarantee("AcknowledgedSurvives", "a save that was reported done is still there after any crash")
+def acknowledged_survives(history: History, _: Baseline | None) -> Verdict:
+    saves = history.of(Kind.SAVE_END)
+    if not saves:
+        return not_applicable("no save was reported done")
+    compared = 0
+    for load in _loads(history):
+        before = [e for e in saves if e.t_ns < load.t_ns]
+        if not before:
+            continue
+        compared += 1
+        newest = max(before, key=lambda e: (saved_step(e), -e.t_ns))
+        if (load.data["loaded_step"] or 0) < saved_step(newest):
+            given = "nothing" if load.data["path"] is None else f"step {load.data['loaded_step']}"
+            return invalid(
+                f"rank {newest.rank} was told that the save of step {saved_step(newest)} is done, but after the crash "
+                f"rank {load.rank} was given {given}",
+                load,
+                step=saved_step(newest),
+                seen={"acknowledged": newest.where, "candidates": load.data.get("candidates")},
+            )
+    if not compared:
+        return not_applicable("nothing was loaded after the first save")
+    return valid(f"{compared} loads found the newest save that was reported done")
+
+
+@guarantee("RetentionSafe", "once a save is done there is at every instant a complete checkpoint")
+def retention_safe(history: History, _: Baseline | None) -> Verdict:
+    first = next(iter(history.of(Kind.SAVE_END)), None)
+    if first is None:
+        return not_applicable("no save was reported done")
+    later = [e for e in history.of(Kind.INVENTORY) if e.t_ns > first.t_ns]
+    if not later:
+        return unknown("no inventory was taken after the first save", first)
+    for inventory in later:
+        if _newest_complete(inventory) is None:
+            return invalid(
+                f"no complete checkpoint is left ({inventory.data.get('why')}), after the save of step "
+                f"{saved_step(first)} was done",
+                inventory,
+                seen={"entries": _brief(inventory)},
+            )
+    return valid(f"{len(later)} inventories, each with a complete checkpoint")
+
+
+# -- loads and inventories -----------------------------------------------------------------------------------------
+
+
+def _loads(history: History) -> list[Event]:
+    """By restart, then rank: all ranks load together, and which of them was told first is chance."""
+    return sorted(history.of(Kind.LOAD), key=lambda e: (e.restart, e.rank, e.seq))
+
+
+def _inventory_for(history: History, load: Event) -> Event | None:
+    """The inventory taken when this restart began to load: of any rank, the last before this load's end."""
+    taken = [e for e in history.of(Kind.INVENTORY) if e.restart == load.restart and e.data.get("why") == "load"]
+    before = [e for e in taken if e.t_ns <= load.t_ns]
+    return before[-1] if before else next(iter(taken), None)
+
+
+def _newest_complete(inventory: Event) -> Entry | None:
+    complete = [e for e in inventory.data["entries"] if e["verdict"] == "complete" and e["step"] is not None]
+    return max(complete, key=lambda e: e["step"], default=None)
+
+
+def _brief(inventory: Event) -> dict[str, str]:
+    return {e["name"]: f"{e['verdict']}: {e['reason']}" for e in inventory.data["entries"]}

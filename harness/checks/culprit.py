@@ -1,0 +1,83 @@
+"""Is the first cause named, and not a victim?"""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterable
+
+from harness.checks.base import Verdict, guarantee, invalid, not_applicable, unknown, valid
+from harness.checks.diagnosis import Cause, diagnose
+from harness.checks.records import listed
+from harness.faults import Fault
+from harness.faults.base import CollectiveFault, LoaderFault
+from harness.history import Baseline, History
+from harness.wire import Event, Kind
+
+
+@guarantee(
+    "CulpritNamed", "of each failed launch the first cause, not a victim, is named: rank, step, and how it ended"
+)
+def culprit_named(history: History, baseline: Baseline | None) -> Verdict:
+    """The diagnosis never sees the faults; only here is it compared with them."""
+    causes = diagnose(history, baseline)
+    if not causes:
+        return not_applicable("no launch failed")
+    undecided = None
+    for cause in causes:
+        fired = [e for e in history.of(Kind.FAULT) if e.restart == cause.restart]
+        if fired:
+            if problem := _mistaken(history, cause, fired):
+                return invalid(
+                    f"restart {cause.restart}: {problem}",
+                    fired[0],
+                    operation=cause.operation,
+                    seen={"named": cause.detail, "rank named": cause.rank, "step named": cause.step},
+                )
+        elif cause.rank is None and undecided is None:
+            undecided = cause
+    if undecided is not None:
+        return unknown(f"restart {undecided.restart}: no rank can be named: {undecided.detail}", undecided.event)
+    return valid("; ".join(f"restart {c.restart}: rank {c.rank}, step {c.step}: {c.detail}" for c in causes))
+
+
+def _mistaken(history: History, cause: Cause, fired: list[Event]) -> str | None:
+    """What the diagnosis got wrong of the first fault that fired; None if it is right."""
+    first = fired[0]
+    fault = history.plan.faults[first.data["index"]]
+    alike = {e.rank: e for e in fired if e.data["index"] == first.data["index"]}
+    done = f"{fault.kind} fired on {listed(alike)} in step {first.step}"
+    if cause.rank not in alike:
+        return f"{done}, but {'nobody' if cause.rank is None else f'rank {cause.rank}'} is named: {cause.detail}"
+    if cause.how not in (expected := _shows_as(fault)):
+        return f"{done}, which shows as {' or '.join(expected)}, but what is named is {cause.how}: {cause.detail}"
+    if not isinstance(fault, LoaderFault) and cause.step != alike[cause.rank].step:
+        # Where unequal loaders part is not where the loader was made shorter.
+        return f"{done}, but step {cause.step} is named: {cause.detail}"
+    code = _exit_code(fault)
+    if code is not None and cause.how in ("signal", "exit") and cause.exit_code not in (None, code):
+        return f"{done} with exit code {code}, but {cause.exit_code} is named: {cause.detail}"
+    return None
+
+
+def _shows_as(fault: Fault) -> Iterable[str]:
+    if isinstance(fault, LoaderFault):
+        return ("loader",)
+    if isinstance(fault, CollectiveFault):
+        return ("skipped", "extra", "mismatch")
+    match fault.kind:
+        case "raise":
+            return ("exception",)
+        case "exit":
+            return ("exit", "signal")  # os._exit may leave no last word
+        case "kill" if getattr(fault, "signal", None) == "SIGINT":
+            return ("exception",)  # Python makes it a KeyboardInterrupt
+        case _:
+            return ("signal",)
+
+
+def _exit_code(fault: Fault) -> int | None:
+    """What the process leaves with, if the fault says so."""
+    if isinstance(name := getattr(fault, "signal", None), str):
+        return -signal.Signals[name]
+    code = getattr(fault, "code", None)
+    return code if isinstance(code, int) else None

@@ -1,0 +1,261 @@
+"""The first cause of each failed restart: whose fault it was, and what it did; victims are not named.
+
+Decided by what ranks sent and how their processes ended, in this order: the ranks' data or collectives parted; a rank
+was ended by a signal that the launcher did not send; an exception that did not come out of communication; a rank left
+early; else it is a hang, and the ranks behind are named. Never by an error's text.
+"""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from harness.checks.collectives import Deviation, first_deviation
+from harness.checks.ends import End, ends_of, fatal_at_exit
+from harness.checks.loaders import Parting, parting
+from harness.checks.progress import progress
+from harness.checks.records import failed_restarts
+from harness.history import Baseline, History
+from harness.wire import Event, Kind
+
+How = Literal["signal", "exception", "exit", "skipped", "extra", "swapped", "mismatch", "loader", "hang"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cause:
+    """Why one launch came to a bad end.
+
+    Attributes:
+        rank: None if the records leave it undecided.
+        step, phase: where that rank was.
+        operation: the collective that it is about, if any.
+        how: ``signal`` stands for every end without a last word, too.
+        exit_code: of the process, negative for a signal; None if nothing tells.
+        detail: one line for people.
+        event: the line to open; None if there is none.
+    """
+
+    rank: int | None
+    restart: int
+    step: int | None
+    phase: str | None
+    operation: str | None
+    how: How
+    detail: str
+    exit_code: int | None = None
+    event: Event | None = None
+
+
+def diagnose(history: History, baseline: Baseline | None = None) -> list[Cause]:
+    """One cause for each launch that failed, by restart count.
+
+    Args:
+        baseline: helps to tell between two ranks whose collectives differ who is wrong.
+    """
+    return [_first_cause(history, restart, baseline) for restart in failed_restarts(history)]
+
+
+def _first_cause(history: History, restart: int, baseline: Baseline | None) -> Cause:
+    ends = ends_of(history, restart)
+    died = _died(history, restart, ends)
+    early = _parted_first(history, restart, ends, died, baseline)
+    if early is not None:
+        return early
+    if died is not None:
+        return died
+    return _left_early(history, restart, ends) or _teardown(history, restart, ends) or _hang(history, restart)
+
+
+# -- the ranks parted ----------------------------------------------------------------------------------------------
+
+
+def _parted_first(
+    history: History, restart: int, ends: Mapping[int, End], died: Cause | None, baseline: Baseline | None
+) -> Cause | None:
+    """What the ranks did differently before any of them died."""
+    loaders, deviation = parting(history, restart), first_deviation(history, restart, baseline)
+    if deviation is not None and _is_unwinding(deviation, ends):
+        deviation = None
+    if loaders is not None and (deviation is None or loaders.at.t_ns <= deviation.met_ns):
+        cause = _of_loaders(loaders)
+    elif deviation is not None:
+        cause = _of_deviation(deviation)
+    else:
+        return None
+    died_at = died.event if died is not None else None
+    is_first = died_at is None or cause.event is None or cause.event.t_ns <= died_at.t_ns
+    return cause if is_first else None
+
+
+def _of_loaders(found: Parting) -> Cause:
+    counts = ", ".join(f"{rank}: {count}" for rank, count in found.batches.items())
+    return Cause(
+        rank=found.rank,
+        restart=found.restart,
+        step=found.at.step,
+        phase=found.at.phase,
+        operation=None,
+        how="loader",
+        detail=f"loaders of unequal length in epoch {found.epoch}: {counts}",
+        event=found.at,
+    )
+
+
+def _is_unwinding(deviation: Deviation, ends: Mapping[int, End]) -> bool:
+    """Whether what a rank sent is only what it did on its way out, with an exception of its own."""
+    if deviation.rank is None:
+        return False
+    end = ends[deviation.rank]
+    is_last = end.last is not None and end.last.seq <= deviation.at.seq
+    return end.way == "exception" and not end.in_collective and is_last
+
+
+def _of_deviation(found: Deviation) -> Cause:
+    who = "ranks differ" if found.rank is None else f"rank {found.rank} {found.how}"
+    sent = "; ".join(f"{rank}: {what}" for rank, what in list(found.sent.items())[:8])
+    return Cause(
+        rank=found.rank,
+        restart=found.restart,
+        step=found.step,
+        phase=found.phase,
+        operation=found.operation,
+        how=found.how,
+        detail=f"{who} {found.operation}, call {found.call} ({sent})",
+        event=found.at,
+    )
+
+
+# -- a process died ------------------------------------------------------------------------------------------------
+
+
+def _died(history: History, restart: int, ends: Mapping[int, End]) -> Cause | None:
+    exit_code = history.outcome.exit_code
+    if restart == history.restarts and exit_code is not None and exit_code < 0:
+        name = _signal_name(exit_code)
+        return Cause(
+            rank=None,
+            restart=restart,
+            step=None,
+            phase=None,
+            operation=None,
+            how="signal",
+            exit_code=exit_code,
+            detail=f"the launcher itself was ended by {name}; what became of its ranks follows from that",
+        )
+    reported = {a.pid: order for order, a in enumerate(history.outcome.agent_exits)}
+    signalled = [end for end in ends.values() if end.way in ("signal", "vanished") or _is_terminated(end)]
+    if signalled:
+        return _of_end(min(signalled, key=lambda end: (_order(history, end, restart, reported), _time(end))), restart)
+    raised = [end for end in ends.values() if end.way == "exception" and not end.in_collective]
+    if raised:
+        return _of_end(min(raised, key=_time), restart)
+    return None
+
+
+def _is_terminated(end: End) -> bool:
+    """Whether SIGTERM came from elsewhere: the agent found this rank dead by it, so it did not send it."""
+    return end.way == "ended" and end.code is not None and end.code < 0
+
+
+def _order(history: History, end: End, restart: int, reported: Mapping[int, int]) -> int:
+    pid = next((e.data["pid"] for e in history.of(Kind.START, rank=end.rank, restart=restart)), None)
+    return reported.get(pid, len(reported)) if pid is not None else len(reported)
+
+
+def _time(end: End) -> int:
+    return end.at.t_ns if end.at is not None else 0
+
+
+def _signal_name(code: int) -> str:
+    try:
+        return signal.Signals(-code).name
+    except ValueError:
+        return f"signal {-code}"
+
+
+def _of_end(end: End, restart: int) -> Cause:
+    code = end.code
+    if end.way == "exception":
+        assert end.word is not None, "an exception is known by its event"
+        data = end.word.data
+        site = f" at {data['site']}" if data.get("site") else ""
+        how: How = "exception"
+        detail = f"{data['type']}: {str(data['message']).splitlines()[0] if data['message'] else ''}{site}"
+    elif end.way == "exit" or (code is not None and code >= 0):
+        how, detail = "exit", f"left with exit code {code}"
+    else:
+        how = "signal"
+        name = end.signal or (_signal_name(code) if code is not None else None)
+        detail = f"ended by {name}" if name else "ended without a last word: SIGKILL, or an exit that no code saw"
+        if code is None and end.signal is not None:
+            code = -signal.Signals[end.signal]
+    last = end.last
+    return Cause(
+        rank=end.rank,
+        restart=restart,
+        step=last.step if last else None,
+        phase=last.phase if last else None,
+        operation=None,
+        how=how,
+        detail=detail,
+        exit_code=code,
+        event=end.at,
+    )
+
+
+# -- nobody died ---------------------------------------------------------------------------------------------------
+
+
+def _left_early(history: History, restart: int, ends: Mapping[int, End]) -> Cause | None:
+    left = [end for end in ends.values() if end.way == "exit"]
+    bad = [end for end in left if end.code != 0]
+    if bad:
+        return _of_end(min(bad, key=_time), restart)
+    stayed = [end for end in ends.values() if end.way not in ("exit", "unstarted")]
+    if left and stayed:
+        return _of_end(min(left, key=_time), restart)
+    return None
+
+
+def _teardown(history: History, restart: int, ends: Mapping[int, End]) -> Cause | None:
+    """All scripts were done, and a process was ended while it left: late, but no crash of the training."""
+    if any(end.way != "exit" for end in ends.values()):
+        return None
+    for rank, end in ends.items():
+        code = _agent_code(history, rank, restart)
+        name = fatal_at_exit(history, rank, restart) or (_signal_name(code) if code is not None and code < 0 else None)
+        if name is not None:
+            return Cause(
+                rank=rank,
+                restart=restart,
+                step=end.word.step if end.word else None,
+                phase="teardown",
+                operation=None,
+                how="signal",
+                detail=f"ended by {name} at exit, after its script was done",
+                exit_code=code,
+                event=end.word,
+            )
+    return None
+
+
+def _agent_code(history: History, rank: int, restart: int) -> int | None:
+    pid = next((e.data["pid"] for e in history.of(Kind.START, rank=rank, restart=restart)), None)
+    return next((a.exit_code for a in history.outcome.agent_exits if a.pid == pid), None)
+
+
+def _hang(history: History, restart: int) -> Cause:
+    seen = progress(history, restart)
+    culprits = seen.absent or seen.behind
+    return Cause(
+        rank=culprits[0] if len(culprits) == 1 else None,
+        restart=restart,
+        step=seen.last.step if seen.last else None,
+        phase=seen.last.phase if seen.last else None,
+        operation=seen.operation,
+        how="hang",
+        detail=f"hang: {seen}",
+        event=seen.last,
+    )

@@ -1,0 +1,37 @@
+"""Does the run end in time, and is anything left of it?"""
+
+from __future__ import annotations
+
+from harness.checks.base import Verdict, guarantee, invalid, unknown, valid
+from harness.checks.progress import progress
+from harness.history import Baseline, History
+
+
+@guarantee("EndsInTime", "the run ends by itself within its bound", needs_records=False)
+def ends_in_time(history: History, _: Baseline | None) -> Verdict:
+    outcome, bound_s = history.outcome, history.plan.deadline_s
+    if not outcome.timed_out:
+        return valid(f"ended after {outcome.duration_s:.1f} s of {bound_s:g} s")
+    seen = progress(history, history.restarts)
+    culprits = seen.absent or seen.behind
+    return invalid(
+        f"still running after {bound_s:g} s: {seen}",
+        seen.last,
+        rank=culprits[0] if len(culprits) == 1 else None,
+        operation=seen.operation,
+        seen={"ahead": list(seen.ahead), "behind": list(seen.behind), "absent": list(seen.absent), "calls": seen.calls},
+    )
+
+
+@guarantee("NothingLeft", "no process, port, shared memory or open file of the run stays behind", needs_records=False)
+def nothing_left(history: History, _: Baseline | None) -> Verdict:
+    outcome = history.outcome
+    if outcome.leftovers:
+        return invalid(
+            f"{len(outcome.leftovers)} left after the end, the first: {outcome.leftovers[0]}",
+            seen={"leftovers": list(outcome.leftovers)},
+            file="outcome.json",
+        )
+    if outcome.exit_code is None and not outcome.timed_out:
+        return unknown("the run was ended from outside before it could be swept", file="outcome.json")
+    return valid("swept after the end: nothing was there")

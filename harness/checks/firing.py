@@ -1,0 +1,106 @@
+"""Did the planned faults happen, and did the job work before them? Without both, nothing else means anything."""
+
+from __future__ import annotations
+
+from harness.checks.base import Verdict, guarantee, invalid, not_applicable, unknown, valid
+from harness.checks.records import listed, start_step
+from harness.faults import Fault
+from harness.history import Baseline, History
+from harness.wire import Event, Kind
+
+
+@guarantee("FaultFired", "each planned fault fired, where and when planned, and took effect")
+def fault_fired(history: History, _: Baseline | None) -> Verdict:
+    """Never invalid: a fault that did not fire says nothing about the job, so the run is unknown."""
+    plan = history.plan
+    if plan.disarmed:
+        return unknown("the faults were left out on purpose (--disarm): this run proves nothing")
+    if not plan.faults:
+        return not_applicable("no fault is planned")
+    fired = {(e.data["index"], e.rank, e.restart): e for e in reversed(history.of(Kind.FAULT))}
+    count = 0
+    for index, fault in enumerate(plan.faults):
+        for rank in fault.targets(plan.ranks):
+            event = fired.get((index, rank, fault.at.restart))
+            if event is None:
+                return _not_fired(history, fault, rank)
+            process = history.of(rank=rank, restart=event.restart)
+            after = [e for e in process if e.seq > event.seq]
+            if problem := _elsewhere(fault, event) or fault.missing_effect(event, after):
+                return unknown(f"{fault.kind} on rank {rank}: {problem}", event)
+            count += 1
+    return valid(f"{count} firing{'s' * (count != 1)} as planned")
+
+
+def _not_fired(history: History, fault: Fault, rank: int) -> Verdict:
+    restart, step = fault.at.restart, fault.at.step
+    planned = f"{fault.kind} was planned on rank {rank}, restart {restart}, {describe_place(fault)}"
+    last = next(iter(history.of(rank=rank, restart=restart)[-1:]), None)
+    if last is None:
+        there = f"there is no restart {restart} of this rank on record"
+        return unknown(f"{planned}; {there}", rank=rank, step=step, restart=restart)
+    there = f"the last that rank {rank} did there: {last.kind}, step {last.step}, {last.phase}"
+    return unknown(f"{planned}; it did not fire; {there}", last, step=step)
+
+
+def describe_place(fault: Fault) -> str:
+    """Where a fault is planned, in words: ``step 12, phase backward``."""
+    places = [f"{name} {getattr(fault.at, name)}" for name in fault.at.places]
+    if fault.at.hit > 1:
+        places.append(f"hit {fault.at.hit}")
+    return ", ".join(places) or "at the first place that matches"
+
+
+def _elsewhere(fault: Fault, event: Event) -> str | None:
+    at = fault.at
+    for name, planned, seen in (
+        ("step", at.step, event.step),
+        ("phase", at.phase, event.phase),
+        ("epoch", at.epoch, event.data.get("epoch", at.epoch)),
+        ("kind", fault.kind, event.data["fault"]),
+    ):
+        if planned is not None and planned != seen:
+            return f"planned at {describe_place(fault)}, fired at {name} {seen}"
+    return None
+
+
+@guarantee("SteadyBefore", "the job did real work on every rank before the first fault")
+def steady_before(history: History, _: Baseline | None) -> Verdict:
+    if not history.plan.faults and not history.plan.disarmed:
+        return not_applicable("no fault is planned")
+    first = next(iter(history.of(Kind.FAULT)), None)
+    if first is None:
+        return unknown("no fault fired: there is no before")
+    started = start_step(history, first.rank, first.restart)
+    start = started[0] if started is not None and started[1].t_ns < first.t_ns else 0
+    # The tag of a fault names the update that is being made; after it, while saving, the update just done.
+    done_by_then = first.step if first.phase in ("save", "eval", "teardown") else first.step - 1
+    if first.restart == 0 and done_by_then <= start:
+        return valid(f"the first fault is planned before any update can be done: {first.phase}, step {first.step}")
+    short = {}
+    for rank in history.ranks:
+        mine = rank == first.rank
+        steps = {
+            e.step for e in history.of(Kind.UPDATE, rank=rank, restart=first.restart) if not mine or e.t_ns < first.t_ns
+        }
+        # The other ranks may still be at their last update when this one enters the next step.
+        needed = set(range(start + 1, done_by_then + 1 if mine else max(done_by_then, start + 2)))
+        if (
+            first.restart > 0
+            and not steps
+            and any(e.restart < first.restart for e in history.of(Kind.UPDATE) if e.rank == rank)
+        ):
+            continue  # a fault in recovery: the work was done in the launch before
+        if missing := sorted(needed - steps):
+            short[rank] = missing
+    if not short:
+        return valid(f"updates {start + 1} to {done_by_then} were done before the fault in step {first.step}")
+    rank = min(short, key=lambda r: (r != first.rank, r))
+    return invalid(
+        f"the first fault fired in step {first.step} ({first.phase}), "
+        f"but {listed(short)} had not done update {short[rank][0]}",
+        first,
+        rank=rank,
+        step=short[rank][0],
+        seen={"missing updates": {f"rank {r}": steps[:10] for r, steps in short.items()}},
+    )

@@ -1,0 +1,62 @@
+"""How far each rank came in its collectives: who is ahead, behind, or absent."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from harness.checks.records import listed
+from harness.checks.sent import describe, sent_by_group
+from harness.history import History
+from harness.wire import Event, Kind
+
+
+@dataclass(frozen=True, kw_only=True)
+class Progress:
+    """Of the largest group of one restart.
+
+    Attributes:
+        ahead, behind: ranks that sent the last collective on record, and those that did not; both empty if no
+            rank sent any.
+        absent: ranks that sent none at all while others did, or that left no record.
+        calls: per rank how many it had sent.
+        last: the collective that the ranks ahead are in; None if there is none.
+    """
+
+    ahead: tuple[int, ...]
+    behind: tuple[int, ...]
+    absent: tuple[int, ...]
+    calls: dict[str, int]
+    last: Event | None
+
+    @property
+    def operation(self) -> str | None:
+        return None if self.last is None else str(self.last.data["op"])
+
+    def __str__(self) -> str:
+        if self.last is None:
+            return "no collective is on record" + (f", absent: {listed(self.absent)}" if self.absent else "")
+        parts = [f"{listed(self.ahead)} in {describe(self.last)}"]
+        parts += [f"behind: {listed(self.behind)}"] if self.behind else []
+        parts += [f"absent: {listed(self.absent)}"] if self.absent else []
+        return "; ".join(parts)
+
+
+def progress(history: History, restart: int) -> Progress:
+    """How far the ranks had come when the first of them gave up waiting (or at the end, if none did)."""
+    gave_up_ns = min((e.t_ns for e in history.of(Kind.EXCEPTION) if e.restart == restart), default=None)
+    groups = sent_by_group(history, restart)
+    sent = max(groups.values(), key=lambda g: (len(g), sum(map(len, g.values()))), default={})
+    # A straggler may still send what the others no longer wait for.
+    sent = {r: [e for e in events if gave_up_ns is None or e.t_ns <= gave_up_ns] for r, events in sent.items()}
+    calls = {rank: len(events) for rank, events in sorted(sent.items())}
+    most = max(calls.values(), default=0)
+    silent = {rank for rank in history.ranks if not history.of(rank=rank, restart=restart)}
+    absent = silent | ({rank for rank, count in calls.items() if count == 0} if most else set())
+    ahead = [rank for rank, count in calls.items() if most and count == most]
+    return Progress(
+        ahead=tuple(ahead),
+        behind=tuple(rank for rank, count in calls.items() if count < most and rank not in absent),
+        absent=tuple(sorted(absent)),
+        calls={f"rank {rank}": count for rank, count in calls.items()},
+        last=min((sent[rank][-1] for rank in ahead), key=lambda e: e.t_ns, default=None),
+    )

@@ -1,0 +1,75 @@
+"""What each rank sent to each group, and which parts of it have to agree."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+
+from harness.history import History
+from harness.wire import Event, Kind
+
+Sent = Mapping[int, Sequence[Event]]  # of one group: rank -> its collectives, in order
+
+_POINT_TO_POINT = {"send", "recv"}  # one rank's send is another's receive: nothing to agree on
+_UNEVEN = {"alltoall", "gather", "scatter"}  # ranks may send different amounts
+
+
+@functools.cache
+def canonical(operation: str) -> str:
+    """One spelling for ``all_reduce``, ``allreduce`` and ``_AllReduce``."""
+    return operation.replace("_", "").lower()
+
+
+def sent_by_group(history: History, restart: int) -> dict[str, dict[int, list[Event]]]:
+    """Group -> rank -> the collectives it sent there, in order; a member that sent none has an empty list."""
+    groups: dict[str, dict[int, list[Event]]] = {}
+    for event in history.of((Kind.GROUP, Kind.COLLECTIVE)):
+        if event.restart != restart:
+            continue
+        members = groups.setdefault(event.data["group"], {})
+        if event.kind == Kind.GROUP:
+            for rank in event.data["ranks"]:
+                members.setdefault(rank, [])
+        elif event.data.get("faulted") != "skipped" and event.data["op"] not in _POINT_TO_POINT:
+            members.setdefault(event.rank, []).append(event)
+    return groups
+
+
+def describe(event: Event) -> str:
+    """A collective in words: ``all_reduce SUM of 4450 float32 at train.py:61, step 12, backward``."""
+    data = event.data
+    reduce_op = f" {data['reduce_op']}" if data.get("reduce_op") else ""
+    numel = f" of {data['numel']} {data.get('dtype') or ''}".rstrip() if data.get("numel") is not None else ""
+    root = f" from rank {data['root']}" if data.get("root") is not None else ""
+    site = f" at {data['site']}" if data.get("site") else ""
+    return f"{data['op']}{reduce_op}{numel}{root}{site}, step {event.step}, {event.phase}"
+
+
+def asked(event: Event) -> tuple[Hashable, ...]:
+    """What a collective is, without where it comes from."""
+    data, operation = event.data, canonical(event.data["op"])
+    if operation in _UNEVEN:
+        return (operation, data.get("root"))
+    return (operation, data.get("reduce_op"), data.get("numel"), data.get("dtype"), data.get("root"))
+
+
+def half_step(event: Event) -> int | None:
+    """Which half-step it belongs to: odd while an update is made, even between two; None where ranks may differ.
+
+    Between two updates the tags of healthy ranks differ: one rank alone saves, evaluates or draws the next batch. At
+    init and while loading even the step may: rank 0 may know it first.
+    """
+    if event.phase in ("init", "load"):
+        return None
+    if event.phase in ("forward", "backward"):
+        return 2 * event.step - 1
+    return 2 * event.step - 2 if event.phase == "load_batch" else 2 * event.step
+
+
+def differ(events: Iterable[Event]) -> bool:
+    """Whether these, sent as one call, are not the same collective."""
+    events = list(events)
+    first = asked(events[0])
+    if any(asked(e) != first for e in events):
+        return True
+    return len({place for e in events if (place := half_step(e)) is not None}) > 1

@@ -1,0 +1,74 @@
+"""What a step usually holds: how two ranks that differ are told apart, where no majority can."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Hashable, Iterable
+from typing import Any
+
+from harness.checks.sent import Sent, asked
+from harness.checks.vote import rarest
+from harness.history import Baseline, History
+from harness.wire import PHASES, Event, Kind
+
+_ONCE_IN_A_WHILE = ("init", "save", "load", "eval", "teardown")  # phases that most steps do not have
+
+
+def unlike_elsewhere(
+    history: History, restart: int, group: str, sent: Sent, index: int, pair: tuple[int, ...], baseline: Baseline | None
+) -> int | None:
+    """Of two ranks the one whose collectives, where they part, are unlike those of both in other steps.
+
+    A skip by one rank and an extra collective by the other look alike, call by call; only what such a step usually
+    holds tells them apart. Where no other step is on record, the fault-free run says how many there should be.
+    """
+    here = [events[index] for rank, events in sent.items() if rank in pair and index < len(events)]
+    first = min(here, key=lambda e: (e.step, PHASES.index(e.phase)))
+    usual = usual_profiles(history, group, restart, first)
+    fitting: dict[int, int] = {}
+    for rank in pair:
+        profile = profile_of(sent[rank], first.step, first.phase)
+        is_cut = bool(sent[rank]) and (sent[rank][-1].step, sent[rank][-1].phase) == (first.step, first.phase)
+        if usual:
+            fitting[rank] = sum(
+                count
+                for other, count in usual.items()
+                if profile and (other == profile or (is_cut and other[: len(profile)] == profile))
+            )
+        else:
+            due = _due(history, restart, rank, first, baseline)
+            sent_here = sum((e.step, e.phase) == (first.step, first.phase) for e in _all_sent(history, rank, restart))
+            fitting[rank] = due is not None and (sent_here == due or (is_cut and sent_here < due))
+    return rarest(fitting)
+
+
+def _due(history: History, restart: int, rank: int, place: Event, baseline: Baseline | None) -> int | None:
+    """How many collectives this rank should send in this step and phase; None if nothing tells."""
+    done = [e.step for e in history.of(Kind.UPDATE, rank=rank, restart=restart)]
+    if baseline is not None and rank in baseline.collectives and done[:1] in ([], [1]) and place.phase != "init":
+        # A resumed launch sends other collectives in its first steps than the undisturbed one in those steps.
+        return baseline.collectives[rank].get(place.step, {}).get(place.phase, 0)
+    others = [step for step in done if step != place.step]
+    return 0 if others and place.phase not in _ONCE_IN_A_WHILE else None  # no other step has any in this phase
+
+
+def _all_sent(history: History, rank: int, restart: int) -> list[Event]:
+    events = history.of(Kind.COLLECTIVE, rank=rank, restart=restart)
+    return [e for e in events if e.data.get("faulted") != "skipped"]
+
+
+def profile_of(events: Iterable[Event], step: int, phase: str) -> tuple[Hashable, ...]:
+    return tuple((*asked(e), e.data.get("site")) for e in events if e.step == step and e.phase == phase)
+
+
+def usual_profiles(history: History, group: str, restart: int, place: Event) -> Counter[tuple[Hashable, ...]]:
+    """What ranks send to this group in this phase of other steps (in any restart) -> how often."""
+    profiles: dict[tuple[int, int, int], list[Any]] = {}
+    for event in history.of(Kind.COLLECTIVE):
+        same_step = event.restart == restart and event.step == place.step
+        if same_step or event.phase != place.phase or event.data["group"] != group:
+            continue
+        if event.data.get("faulted") != "skipped":
+            key = (event.rank, event.restart, event.step)
+            profiles.setdefault(key, []).append((*asked(event), event.data.get("site")))
+    return Counter(tuple(profile) for profile in profiles.values())

@@ -1,0 +1,120 @@
+"""One run, from plan to judgement: launch, load, check, write down; and the same again from files alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from harness.baseline import BaselineCache, load_baseline, write_baseline
+from harness.errors import RecordError
+from harness.expect import Judgement, judge
+from harness.history import load_history
+from harness.launch import LAUNCHERS, Launcher
+from harness.leases import VISIBLE_ENV, gpu_pool
+from harness.plan import Plan, write_plan
+from harness.probes import torch_facts
+from harness.report.stored import write_verdicts
+
+LEASE_TIMEOUT_S = 600.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Result:
+    """A judged run.
+
+    Attributes:
+        duration_s: of the run alone, from starting the agent to its end; the baseline is not counted.
+    """
+
+    judgement: Judgement
+    run_dir: Path
+    duration_s: float
+
+
+class Session:
+    """Runs plans one after another; a context manager that keeps launchers between them and ends them all.
+
+    Args:
+        store_dir: where baselines and what was probed are kept; may be shared with other processes.
+        runs_dir: where each run gets a directory.
+        fresh_baselines: make every baseline anew.
+    """
+
+    def __init__(self, store_dir: Path, runs_dir: Path, *, fresh_baselines: bool = False) -> None:
+        self._store_dir = store_dir
+        self._runs_dir = runs_dir
+        self._baselines = BaselineCache(store_dir / "baselines")
+        self._fresh = fresh_baselines
+        self._open = ExitStack()
+        self._launchers: dict[str, Launcher] = {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._open.close()
+        self._launchers.clear()
+
+    def run(self, plan: Plan) -> Result:
+        """Run the plan and judge it.
+
+        Raises:
+            UnavailableError: this machine lacks GPUs that the plan needs.
+            LaunchError: the ranks could not be started or ended.
+            RecordError: the run directory cannot be written or read.
+        """
+        run_dir = self._make_run_dir(plan)
+        with self._devices(plan) as env:
+            self._launch(plan, run_dir, env)
+            baseline = self._baselines.get(plan, lambda twin, place: self._launch(twin, place, env), fresh=self._fresh)
+        write_baseline(baseline, run_dir)
+        history = load_history(run_dir)
+        judgement = judge(history, baseline)
+        write_verdicts(judgement, run_dir)
+        return Result(judgement=judgement, run_dir=run_dir, duration_s=history.outcome.duration_s)
+
+    def _make_run_dir(self, plan: Plan) -> Path:
+        run_dir = self._runs_dir / plan.name
+        for number in range(2, 1000):  # the same plan again in one session
+            if not run_dir.exists():
+                break
+            run_dir = self._runs_dir / f"{plan.name}-{number}"
+        try:
+            run_dir.mkdir(parents=True)
+            write_plan(plan, run_dir)
+        except OSError as error:
+            raise RecordError(
+                f"{run_dir}: a run directory cannot be made there ({error.strerror}); free space, make it writable, "
+                "or choose another place with --chaos-store DIR"
+            ) from error
+        return run_dir
+
+    @contextmanager
+    def _devices(self, plan: Plan) -> Iterator[dict[str, str]]:
+        """The environment that shows the ranks their GPUs, or hides all of them from a plan for CPUs."""
+        if plan.device == "cpu":
+            yield {VISIBLE_ENV: ""}
+            return
+        pool = gpu_pool(len(torch_facts(self._store_dir).gpus))
+        with pool.lease(plan.ranks, LEASE_TIMEOUT_S) as lease:
+            yield lease.env
+
+    def _launch(self, plan: Plan, run_dir: Path, env: dict[str, str]) -> None:
+        if plan.launcher not in self._launchers:
+            self._launchers[plan.launcher] = self._open.enter_context(LAUNCHERS[plan.launcher]())
+        self._launchers[plan.launcher].launch(plan, run_dir, env)
+
+
+def recheck(run_dir: Path) -> Judgement:
+    """Judge a stored run again, from its files alone.
+
+    Raises:
+        RecordError: the run directory is missing or damaged.
+    """
+    return judge(load_history(run_dir), load_baseline(run_dir))
