@@ -1,0 +1,230 @@
+"""Descriptors that follow no link, writes that hash as they go, directories made durable.
+
+Everything below a checkpoint root is opened by one path component relative to an open directory, with ``O_NOFOLLOW``:
+a link that someone put there leads nowhere. New directories are 0700, new files 0600 and never existed before.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections import deque
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from hashlib import sha256
+from pathlib import Path
+
+from harness.checkpoint import points
+
+PIECE_BYTES = 1 << 20
+MOST_PIECES = 16  # written but not hashed yet: bounds the memory where hashing is slower than the disk
+_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+# O_NONBLOCK: opening a FIFO for reading would wait for a writer that never comes
+_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+class NotPlain(OSError):
+    """A link, a device or a directory stands where a plain file or a directory should be."""
+
+
+@contextmanager
+def open_root(root: Path) -> Iterator[int]:
+    """A descriptor of the checkpoint root; the path to it may well contain links, the user chose it."""
+    fd = os.open(root, _DIRECTORY)
+    try:
+        yield fd
+    finally:
+        os.close(fd)
+
+
+@contextmanager
+def open_directory(parent_fd: int, name: str) -> Iterator[int]:
+    """A descriptor of the directory ``name``.
+
+    Raises:
+        NotPlain: it is a link or a file.
+        FileNotFoundError: there is none.
+    """
+    try:
+        fd = os.open(name, _DIRECTORY | os.O_NOFOLLOW, dir_fd=parent_fd)
+    except NotADirectoryError:
+        raise NotPlain(f"{name} is {kind_of(parent_fd, name)}, not a directory") from None
+    try:
+        yield fd
+    finally:
+        os.close(fd)
+
+
+def open_to_read(dir_fd: int, name: str) -> int:
+    """A descriptor of the plain file ``name``, to be closed by the caller.
+
+    Raises:
+        NotPlain: it is a link, or no plain file.
+        FileNotFoundError: there is none.
+    """
+    if not stat.S_ISREG(os.stat(name, dir_fd=dir_fd, follow_symlinks=False).st_mode):
+        raise NotPlain(f"{name} is {kind_of(dir_fd, name)}, not a plain file")
+    fd = os.open(name, _READ, dir_fd=dir_fd)
+    if not stat.S_ISREG(os.fstat(fd).st_mode):  # swapped since the line above
+        os.close(fd)
+        raise NotPlain(f"{name} is not a plain file")
+    return fd
+
+
+def kind_of(dir_fd: int, name: str) -> str:
+    """A word for what ``name`` is, for messages."""
+    mode = os.stat(name, dir_fd=dir_fd, follow_symlinks=False).st_mode
+    if stat.S_ISLNK(mode):
+        return "a symbolic link"
+    if stat.S_ISREG(mode):
+        return "a plain file"
+    return "a directory" if stat.S_ISDIR(mode) else "a special file"
+
+
+def read_small(dir_fd: int, name: str, limit_bytes: int) -> bytes:
+    """The bytes of a small plain file.
+
+    Raises:
+        NotPlain: it is no plain file, or longer than ``limit_bytes``.
+        OSError: it cannot be read.
+    """
+    with os.fdopen(open_to_read(dir_fd, name), "rb") as file:
+        data = file.read(limit_bytes + 1)
+    if len(data) > limit_bytes:
+        raise NotPlain(f"{name} is longer than {limit_bytes} bytes")
+    return data
+
+
+def digest_of(fd: int) -> str:
+    """sha256 of the whole file behind ``fd``; moves its position to the end."""
+    hasher = sha256()
+    piece = bytearray(PIECE_BYTES)
+    os.lseek(fd, 0, os.SEEK_SET)
+    while got := os.readv(fd, [piece]):
+        hasher.update(memoryview(piece)[:got])
+    return hasher.hexdigest()
+
+
+def create(dir_fd: int, name: str) -> int:
+    """A descriptor of a new, empty file to write."""
+    return os.open(name, _CREATE, 0o600, dir_fd=dir_fd)
+
+
+def write_new(dir_fd: int, name: str, data: bytes, failpoint: str) -> None:
+    """Write a new file and make it durable, as failpoints ``FAILPOINT.write`` and ``FAILPOINT.fsync``."""
+    fd = create(dir_fd, name)
+    try:
+        points.write(f"{failpoint}.write", fd, data)
+        points.around(f"{failpoint}.fsync", os.fsync, fd)
+    finally:
+        os.close(fd)  # close reports what the file system held back
+
+
+class HashingWriter:
+    """A file for ``torch.save``: hashes what passes, so that nothing has to be read back.
+
+    Everything is gathered into pieces of ``PIECE_BYTES``; a full one is written here while a second thread hashes it,
+    and the hash of the last ones overlaps with the fsync. Up to a megabyte a file is one write, and one failpoint.
+
+    Attributes:
+        size_bytes: what was given to ``write`` so far.
+    """
+
+    def __init__(self, fd: int, failpoint: str) -> None:
+        self._fd = fd
+        self._failpoint = failpoint
+        self._hasher = sha256()
+        self._piece = bytearray(PIECE_BYTES)
+        self._filled_bytes = 0
+        self._put_bytes = 0
+        self._hash_thread: ThreadPoolExecutor | None = None  # one thread, so the pieces stay in order
+        self._hashing: deque[tuple[Future[None], bytearray]] = deque()
+        self.size_bytes = 0
+
+    def __enter__(self) -> HashingWriter:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._hash_thread is not None:
+            self._hash_thread.shutdown(cancel_futures=True)
+
+    def write(self, data: bytes | memoryview) -> int:
+        rest = memoryview(data)
+        while rest:
+            taken = min(len(rest), PIECE_BYTES - self._filled_bytes)
+            self._piece[self._filled_bytes : self._filled_bytes + taken] = rest[:taken]
+            self._filled_bytes += taken
+            rest = rest[taken:]
+            if self._filled_bytes == PIECE_BYTES:
+                self._put_full()
+        self.size_bytes += len(data)
+        return len(data)
+
+    def flush(self) -> None:
+        """Nothing: ``torch.save`` calls it at its end, ``finish`` writes the last piece."""
+
+    def finish(self) -> None:
+        """Write the last piece, which may be all there is."""
+        if self._filled_bytes:
+            self._put(memoryview(self._piece)[: self._filled_bytes])
+
+    def hexdigest(self) -> str:
+        """sha256 of all that was written; waits for the hashing to end."""
+        while self._hashing:
+            self._hashing.popleft()[0].result()
+        return self._hasher.hexdigest()
+
+    def _put_full(self) -> None:
+        full = self._piece
+        if self._hash_thread is None:
+            self._hash_thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="checkpoint-hash")
+        self._put(memoryview(full))
+        if len(self._hashing) < MOST_PIECES:
+            self._piece = bytearray(PIECE_BYTES)
+        else:
+            done, self._piece = self._hashing.popleft()
+            done.result()
+        self._filled_bytes = 0
+
+    def _put(self, piece: memoryview) -> None:
+        if self._hash_thread is None:
+            self._hasher.update(piece)
+        else:
+            self._hashing.append((self._hash_thread.submit(self._hasher.update, piece), self._piece))
+        points.write(self._failpoint, self._fd, piece)
+        # Linux begins to write the piece out now, so that the fsync at the end has less to wait for.
+        os.posix_fadvise(self._fd, self._put_bytes, len(piece), os.POSIX_FADV_DONTNEED)
+        self._put_bytes += len(piece)
+
+
+def list_names(dir_fd: int) -> list[str]:
+    """The names in a directory, sorted."""
+    return sorted(os.listdir(dir_fd))
+
+
+def rename(dir_fd: int, old: str, new: str) -> None:
+    """Rename within one directory. Not durable until the directory is synced.
+
+    POSIX lets a directory replace only an empty one, so that a checkpoint can never be overwritten by this.
+    """
+    os.rename(old, new, src_dir_fd=dir_fd, dst_dir_fd=dir_fd)
+
+
+def exists(dir_fd: int, name: str) -> bool:
+    """Whether there is anything of this name, a dangling link included."""
+    try:
+        os.stat(name, dir_fd=dir_fd, follow_symlinks=False)
+    except FileNotFoundError:
+        return False
+    return True
+
+
+def free_name(dir_fd: int, name: str) -> str:
+    """``name``, or the first of ``name-2``, ``name-3``, ... that is not taken."""
+    candidate, number = name, 1
+    while exists(dir_fd, candidate):
+        number += 1
+        candidate = f"{name}-{number}"
+    return candidate

@@ -1,0 +1,85 @@
+"""One data file of a checkpoint: written by torch, hashed on the way, read back without running code."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections import OrderedDict
+from collections.abc import Iterator
+from typing import IO, Any, cast
+
+import torch
+
+from harness.checkpoint import files, layout, points
+
+_LEAVES = (torch.Tensor, torch.nn.Parameter, int, float, complex, bool, str, bytes, type(None), torch.Size, torch.dtype)
+_crc_setting = threading.Lock()  # the setting is the whole process's
+_CONTAINERS = (dict, OrderedDict, list, tuple, set)
+
+
+def save_part(dir_fd: int, name: str, value: Any, rank: int) -> layout.FileRecord:
+    """Write ``value`` as the new file ``name`` and make it durable.
+
+    Raises:
+        TypeError: something in it could not be loaded again without running code; names the place.
+        OSError: the file system refused.
+    """
+    for place, type_ in unloadable(value):
+        raise TypeError(
+            f"{name.removesuffix('.pt')}{place} is {type_.__module__}.{type_.__qualname__}, which cannot be loaded "
+            "without running code; save tensors, numbers, text, and dicts, lists or tuples of them"
+        )
+    fd = points.around("ckpt.shard.create", files.create, dir_fd, name)
+    try:
+        with files.HashingWriter(fd, "ckpt.shard.write") as writer:
+            _save_without_crc(value, writer)
+            writer.finish()
+            points.around("ckpt.shard.fsync", os.fsync, fd)
+            sha256 = writer.hexdigest()
+    finally:
+        os.close(fd)
+    return layout.FileRecord(name=name, size_bytes=writer.size_bytes, sha256=sha256, rank=rank)
+
+
+def _save_without_crc(value: Any, file: files.HashingWriter) -> None:
+    # The CRCs inside the file would cost as much time as writing it; the sha256 of the manifest says more.
+    with _crc_setting:
+        before = torch.serialization.get_crc32_options()
+        torch.serialization.set_crc32_options(False)
+        try:
+            torch.save(value, cast(IO[bytes], file))
+        finally:
+            torch.serialization.set_crc32_options(before)
+
+
+def load_part(dir_fd: int, name: str) -> Any:
+    """What ``save_part`` was given, its tensors on the CPU.
+
+    Raises:
+        layout.Damaged: torch does not read it, or it would run code.
+        OSError: the file cannot be read.
+    """
+    with os.fdopen(files.open_to_read(dir_fd, name), "rb") as file:
+        try:
+            return torch.load(file, map_location="cpu", weights_only=True)
+        except (OSError, MemoryError):
+            raise
+        except Exception as error:  # torch raises nearly anything on hostile bytes
+            reason = f"{type(error).__name__}: {str(error).partition(chr(10))[0]:.200}"
+            raise layout.Damaged(f"{name} cannot be loaded as plain data ({reason})") from error
+
+
+def unloadable(value: Any, place: str = "") -> Iterator[tuple[str, type]]:
+    """(place, type) of whatever in ``value`` a load that runs no code would refuse."""
+    if type(value) in _LEAVES:
+        return
+    if type(value) not in _CONTAINERS:
+        yield place, type(value)
+    elif isinstance(value, dict):
+        for key, item in value.items():
+            if type(key) not in _LEAVES and type(key) is not tuple:
+                yield f"{place}.keys()", type(key)
+            yield from unloadable(item, f"{place}[{key!r}]")
+    else:
+        for index, item in enumerate(value):
+            yield from unloadable(item, f"{place}[{index}]")
