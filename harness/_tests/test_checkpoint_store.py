@@ -1,16 +1,13 @@
-"""Save and load of several ranks: votes, refusals, retention, roll back, what the harness is told."""
+"""Save and load of several ranks: votes, failures and refusals."""
 
 from __future__ import annotations
 
-import errno
 import os
-import shutil
 import stat
 import subprocess
-import sys
 import threading
 from collections import OrderedDict, defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +16,9 @@ import pytest
 import torch
 
 from checkpoints_fixture.ranks import ThreadExchange, all_of, run_ranks
+from harness._tests.checkpoint_ranks import Witness, in_ranks, parts_of, save_steps, steps_in
 from harness.checkpoint import points
-from harness.checkpoint.format import FAILPOINTS, inspect, newest_valid
+from harness.checkpoint.format import FAILPOINTS, inspect
 from harness.checkpoint.store import CheckpointStore, Loaded, Saved
 from harness.errors import LoadRefused, SaveFailed
 from harness.wire import Kind
@@ -31,32 +29,6 @@ def root(tmp_path: Path) -> Path:
     return tmp_path / "checkpoints"
 
 
-class Witness:
-    """A listener that keeps what it is told, by rank, and raises ``error`` where ``fails`` says so."""
-
-    def __init__(self, fails: Callable[[int, str], bool] = lambda rank, failpoint: False) -> None:
-        self._fails = fails
-        self.is_armed = True
-        self.local = threading.local()
-        self.reached: list[tuple[int, str]] = []
-        self.told: list[tuple[int, Kind, int, dict[str, Any]]] = []
-
-    @property
-    def rank(self) -> int:
-        return getattr(self.local, "rank", 0)
-
-    def reach(self, failpoint: str) -> None:
-        self.reached.append((self.rank, failpoint))
-        if self.is_armed and self._fails(self.rank, failpoint):
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-    def part(self, name: str, size_bytes: int) -> int | None:
-        return None
-
-    def tell(self, kind: Kind, step: int, **fields: Any) -> None:
-        self.told.append((self.rank, kind, step, fields))
-
-
 @pytest.fixture
 def listen(monkeypatch: pytest.MonkeyPatch) -> Callable[[Witness], Witness]:
     def install(witness: Witness) -> Witness:
@@ -64,27 +36,6 @@ def listen(monkeypatch: pytest.MonkeyPatch) -> Callable[[Witness], Witness]:
         return witness
 
     return install
-
-
-def parts_of(step: int) -> dict[str, Any]:
-    return {"model": {"weight": torch.full((10,), float(step))}}
-
-
-def save_steps(store: CheckpointStore, *steps: int) -> list[Saved]:
-    return [store.save(step, parts_of(step), {"position": step}) for step in steps]
-
-
-def in_ranks(world_size: int, root: Path, act: Callable[[CheckpointStore, int], Any], **settings: Any) -> list[Any]:
-    def one(exchange: ThreadExchange) -> Any:
-        if isinstance(points.listener, Witness):
-            points.listener.local.rank = exchange.rank
-        return act(CheckpointStore(root, exchange=exchange, **settings), exchange.rank)
-
-    return run_ranks(world_size, one)
-
-
-def steps_in(root: Path) -> list[int | None]:
-    return [entry.step for entry in inspect(root) if entry.verdict == "complete"]
 
 
 # One process, no process group
@@ -333,241 +284,3 @@ def test_a_repeated_save_that_fails_leaves_the_first_in_place(root: Path, listen
 
     all_of(in_ranks(2, root, act))
     assert [(entry.name, entry.verdict) for entry in inspect(root)] == [("step-5", "complete")]
-
-
-# Retention
-
-
-@pytest.mark.parametrize(
-    ("keep_last", "steps", "left"),
-    [
-        (2, [5, 10, 15], [15, 10]),
-        (3, [1, 2, 3, 4, 5], [5, 4, 3]),
-        (2, [9900, 10000], [10000, 9900]),
-        (4, [1, 2], [2, 1]),
-    ],
-)
-def test_the_last_ones_by_number_stay(keep_last: int, steps: list[int], left: list[int], root: Path) -> None:
-    save_steps(CheckpointStore(root, keep_last=keep_last), *steps)
-    assert [entry.name for entry in inspect(root)] == [f"step-{step}" for step in left]
-
-
-def test_only_verified_ones_count_as_kept(root: Path) -> None:
-    save_steps(CheckpointStore(root), 5, 10, 15)
-    store = CheckpointStore(root, keep_last=3)
-    store.load()
-    save_steps(store, 20)
-    assert steps_in(root) == [20, 15, 10, 5], (
-        "nothing is known of 10 and 5 in this process, so 15 and 20 are all it has"
-    )
-    save_steps(store, 25)
-    assert steps_in(root) == [25, 20, 15]
-
-
-def test_what_this_store_did_not_make_is_never_deleted(root: Path) -> None:
-    store = CheckpointStore(root, keep_last=2)
-    save_steps(store, 10)
-    foreign = [
-        "step-1.backup",
-        ".step-7.tmp-0-00000000000000aa",
-        ".trash-0-00000000000000aa-step-3",
-        ".corrupt-x",
-        "notes",
-    ]
-    for name in foreign:
-        (root / name).mkdir()
-        (root / name / "model.pt").write_bytes(b"precious")
-    other = root.parent / "other"
-    save_steps(CheckpointStore(other), 5)
-    shutil.copytree(other / "step-5", root / "step-5")  # sound, but of another job
-    save_steps(store, 20, 30, 40)
-    assert steps_in(root) == [40, 30, 5]
-    assert all((root / name / "model.pt").read_bytes() == b"precious" for name in foreign)
-
-
-def test_a_foreign_file_in_an_old_checkpoint_outlives_it(root: Path) -> None:
-    store = CheckpointStore(root, keep_last=2)
-    save_steps(store, 5)
-    (root / ".trash").mkdir()
-    save_steps(store, 10)
-    (root / "step-5" / "notes.txt").write_text("precious")
-    save_steps(store, 15)
-    assert (root / "step-5" / "notes.txt").read_text() == "precious"
-
-
-@pytest.mark.parametrize("harm", ["the marker is gone", "all of it is gone"])
-def test_nothing_is_deleted_while_one_that_should_stay_is_damaged(harm: str, root: Path) -> None:
-    store = CheckpointStore(root, keep_last=2)
-    save_steps(store, 5, 10)
-    if harm == "the marker is gone":
-        (root / "step-10" / "COMPLETE").unlink()
-    else:
-        shutil.rmtree(root / "step-10")
-    save_steps(store, 15)
-    assert steps_in(root) == [15, 5]
-    save_steps(store, 20)
-    assert steps_in(root)[:2] == [20, 15]
-
-
-# Rolling back
-
-
-def test_newer_checkpoints_are_set_aside_by_a_roll_back(root: Path) -> None:
-    save_steps(CheckpointStore(root), 5, 10, 15)
-    store = CheckpointStore(root)
-    loaded = store.load(at_most=12)
-    assert loaded is not None
-    assert loaded.step == 10
-    assert steps_in(root) == [10, 5]
-    assert [e.name.rpartition("-step-")[2] for e in inspect(root) if e.verdict == "abandoned"] == ["15"]
-    save_steps(store, 15)
-    assert steps_in(root) == [15, 10, 5]
-
-
-def test_a_roll_back_to_before_everything_is_refused(root: Path) -> None:
-    save_steps(CheckpointStore(root), 5)
-    with pytest.raises(LoadRefused, match="step-5 is newer than asked for"):
-        CheckpointStore(root).load(at_most=3)
-    assert steps_in(root) == [5]
-
-
-# One live writer
-
-HOLDER = """
-import os, sys, time
-from harness.checkpoint import owner
-from pathlib import Path
-owner.claim(Path(sys.argv[1]))
-if "fork" in sys.argv and os.fork() == 0:
-    os.close(1)
-    sys.stdin.read()
-    os._exit(0)
-print("holds", flush=True)
-sys.stdin.read()
-"""
-
-
-@pytest.fixture
-def hold(root: Path) -> Iterator[Callable[..., subprocess.Popen[str]]]:
-    started: list[subprocess.Popen[str]] = []
-
-    def start(*arguments: str) -> subprocess.Popen[str]:
-        command = [sys.executable, "-c", HOLDER, str(root), *arguments]
-        process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-        started.append(process)
-        assert process.stdout is not None
-        assert process.stdout.readline() == "holds\n"
-        return process
-
-    yield start
-    for process in started:
-        process.kill()
-        process.communicate()
-
-
-def test_a_second_live_writer_is_refused_by_the_pid_of_the_first(
-    root: Path, hold: Callable[..., subprocess.Popen[str]]
-) -> None:
-    process = hold()
-    with pytest.raises(LoadRefused, match=f"is in use by pid {process.pid} on"):
-        CheckpointStore(root).load()
-    with pytest.raises(SaveFailed, match=f"is in use by pid {process.pid} on"):
-        save_steps(CheckpointStore(root), 5)
-    process.kill()
-    process.wait()
-    assert CheckpointStore(root).load() is None
-
-
-def test_the_lock_dies_with_its_process_although_a_child_of_it_lives(
-    root: Path, hold: Callable[..., subprocess.Popen[str]]
-) -> None:
-    process = hold("fork")
-    process.kill()
-    process.wait()
-    assert CheckpointStore(root).load() is None
-
-
-def test_a_writer_that_was_overtaken_does_not_publish(root: Path) -> None:
-    store = CheckpointStore(root)
-    save_steps(store, 5)
-    (root / "ATTEMPT").write_text('{"attempt": "1-00000000000000bb"}')
-    with pytest.raises(SaveFailed, match="1-00000000000000bb has taken this directory over"):
-        save_steps(store, 10)
-    assert [entry.name for entry in inspect(root)] == ["step-5"]
-
-
-def test_a_root_that_cannot_be_made_is_an_error_with_its_name(tmp_path: Path) -> None:
-    (tmp_path / "file").touch()
-    with pytest.raises(LoadRefused, match="file"):
-        CheckpointStore(tmp_path / "file").load()
-    with pytest.raises(SaveFailed, match="file"):
-        save_steps(CheckpointStore(tmp_path / "file" / "below"), 5)
-
-
-# What is read and what is told
-
-
-def test_choosing_among_100_checkpoints_reads_the_data_of_one(root: Path) -> None:
-    big = {"model": torch.zeros(250_000)}  # 1 MB
-    store = CheckpointStore(root, keep_last=100)
-    for step in range(1, 101):
-        store.save(step, big, {})
-    size_bytes = (root / "step-100" / "model.pt").stat().st_size
-
-    def read_bytes() -> int:
-        return int(Path("/proc/self/io").read_text().split()[1])  # rchar
-
-    for choose, times in ((lambda: newest_valid(root), 1), (lambda: CheckpointStore(root).load(), 2)):
-        before = read_bytes()
-        chosen = choose()
-        assert chosen is not None
-        assert chosen.step == 100
-        assert read_bytes() - before < times * size_bytes + 100_000
-
-
-def test_the_harness_is_told_all(root: Path, listen: Callable[[Witness], Witness]) -> None:
-    witness = listen(Witness())
-
-    def act(store: CheckpointStore, rank: int) -> None:
-        assert store.load() is None
-        save_steps(store, 5, 10, 15)
-        store.load()
-
-    all_of(in_ranks(2, root, act, keep_last=2))
-    for rank in (0, 1):
-        told = [(kind, step) for r, kind, step, _ in witness.told if r == rank and kind is not Kind.INVENTORY]
-        saves = [(kind, step) for step in (5, 10, 15) for kind in (Kind.SAVE_START, Kind.SAVE_END)]
-        assert told == [(Kind.LOAD, 0), *saves, (Kind.LOAD, 15)]
-    whys = [fields["why"] for rank, kind, _, fields in witness.told if kind is Kind.INVENTORY and rank == 0]
-    assert whys == ["load", "saved", "saved", "saved", "retention", "retention", "load"]
-    assert not any(kind is Kind.INVENTORY for rank, kind, _, _ in witness.told if rank == 1)
-    ends = [
-        (fields["path"], fields["manifest"])
-        for _, kind, step, fields in witness.told
-        if kind is Kind.SAVE_END and step == 15
-    ]
-    (loads,) = {
-        (fields["path"], fields["manifest"])
-        for _, kind, step, fields in witness.told
-        if kind is Kind.LOAD and step == 15
-    }
-    assert ends == [loads, loads]
-
-
-def test_every_failpoint_is_passed_by_its_writers_and_no_other_is(
-    root: Path, listen: Callable[[Witness], Witness]
-) -> None:
-    witness = listen(Witness())
-
-    def act(store: CheckpointStore, rank: int) -> None:
-        save_steps(store, 5, 10, 15)
-        store.load()
-
-    all_of(in_ranks(2, root, act, keep_last=2))
-    for name, failpoint in FAILPOINTS.items():
-        for moment in ("before", "after"):
-            ranks = {rank for rank, reached in witness.reached if reached == f"{name}:{moment}"}
-            assert ranks == ({0, 1} if failpoint.writer == "every" else {0}), f"{name}:{moment}"
-    around_all = {f"ckpt.{during}:{moment}" for during in ("save", "load") for moment in ("before", "after")}
-    named = {f"{name}:{moment}" for name in FAILPOINTS for moment in ("before", "after")}
-    assert {reached for _, reached in witness.reached} == named | around_all

@@ -72,6 +72,16 @@ def skipped() -> Story:
     return story.cut_off()
 
 
+def skipped_then_failing_by_itself() -> Story:
+    """The skip shows in the next step, by an error that does not look as if it came out of communication."""
+    story = run(faults=[fault("skip_collective")], expect="stops").start().updates(1, 3)
+    story.begin(0, 4).fire(1).collective(1, faulted="skipped").update(1, 4)
+    story.tell(1, Kind.BATCH, step=5, phase="load_batch", loader=0, epoch=0, index=4, ids=[1])
+    story.step = 5
+    story.collective(1, "broadcast", phase="forward", numel=5, root=0, reduce_op=None)
+    return story.raises(1, "RuntimeError", "Connection closed by peer", phase="forward").cut_off()
+
+
 def extra() -> Story:
     story = run(faults=[fault("extra_collective")], expect="stops").start().updates(1, 3)
     story.begin(0, 4).step = 4
@@ -108,6 +118,7 @@ NAMED: dict[str, tuple[Callable[[], Story], str, int]] = {
     "exit code 0 in the middle of the job": (left_quietly, "exit", 1),
     "os._exit that no record tells of": (left_without_a_word, "exit", 1),
     "a collective left out": (skipped, "skipped", 1),
+    "a collective left out, and an error in the next step": (skipped_then_failing_by_itself, "skipped", 1),
     "a collective put in": (extra, "extra", 1),
     "a collective of another size, of which the rank dies": (mismatched, "mismatch", 1),
     "a shorter loader": (short_loader, "loader", 1),

@@ -186,6 +186,34 @@ def test_nothing_is_left() -> None:
     assert verdict("NothingLeft", planned().updates(1, 4), timed_out=True).outcome == "valid"
 
 
+GLOO = ["gloo_tcp_loop", "pt_gloo_runloop", "pt_tcpstore_uv"]
+
+
+@pytest.mark.parametrize(
+    ("threads", "exit_data", "outcome"),
+    [
+        pytest.param(GLOO, {}, "invalid", id="gloo's threads outlive destroy_process_group"),
+        pytest.param(["pt_tcpstore_uv"], {}, "valid", id="the store's thread is no danger"),
+        pytest.param(GLOO, {"at_once": True}, "valid", id="os._exit leaves no interpreter to abort"),
+        pytest.param(GLOO, {"code": 1}, "valid", id="a script that failed is another matter"),
+    ],
+)
+def test_threads_of_a_destroyed_process_group(threads: list[str], exit_data: dict[str, Any], outcome: str) -> None:
+    story = planned().updates(1, 4).leave().edit(Kind.EXIT, rank=1, data={"threads": threads, **exit_data})
+    found = verdict("NothingLeft", story)
+    assert found.outcome == outcome
+    if outcome == "invalid":
+        assert (found.rank, found.step, found.operation) == (1, 4, "destroy_process_group")
+        assert found.seen["threads"] == ["gloo_tcp_loop", "pt_gloo_runloop"]
+
+
+def test_a_group_that_was_never_destroyed_has_its_threads() -> None:
+    story = planned().updates(1, 4)
+    for rank in (0, 1):
+        story.tell(rank, Kind.EXIT, phase="optimizer_step", code=0, threads=GLOO)
+    assert verdict("NothingLeft", story).outcome == "valid"
+
+
 def test_a_run_that_was_ended_from_outside_was_not_swept() -> None:
     history = planned().updates(1, 4).history(None)
     assert GUARANTEES["NothingLeft"].check(history, None).outcome == "unknown"

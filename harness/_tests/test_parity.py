@@ -80,5 +80,3 @@ def test_warm_and_cold_runs_agree(title: str, session: Session, tmp_path: Path) 
     assert len(common) >= 4  # at which update the others notice a fault is a race; what they did up to there is not
     if title != "a collective is skipped":  # wrong sums from there on: a race between two buckets
         assert all(digests[0][key] == digests[1][key] for key in common)
-
-

@@ -59,6 +59,8 @@ def _not_the_same(load: Event, entry: Entry) -> str | None:
     "all ranks load the newest checkpoint that is complete; none starts from zero while there is one",
 )
 def newest_complete_loads(history: History, _: Baseline | None) -> Verdict:
+    if not history.of((Kind.LOAD, Kind.INVENTORY)):
+        return not_applicable("no checkpoint directory is on record")
     compared, without_inventory = 0, None
     for restart in range(history.restarts + 1):
         loads = {e.rank: e for e in history.of(Kind.LOAD) if e.restart == restart}

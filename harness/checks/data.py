@@ -124,10 +124,10 @@ def _lost_or_twice(
 
 def _used_twice(history: History, line: Line, expected: object) -> Verdict | None:
     """A sample used again in its epoch, but for padding: a distributed sampler repeats up to W - 1 at the end."""
-    counted = {(e.rank, e.restart, e.seq) for steps in line.values() for e in steps.values()}
+    counted = {id(e) for steps in line.values() for e in steps.values()}
     epochs: dict[Any, list[tuple[Event, list[int]]]] = {}
     for update, batches in _with_batches(history):
-        if (update.rank, update.restart, update.seq) in counted:
+        if id(update) in counted:
             for epoch, ids in batches:
                 epochs.setdefault(epoch, []).append((update, ids))
     epochs.pop(None, None)
@@ -166,12 +166,12 @@ def _with_batches(history: History) -> Iterator[tuple[Event, list[tuple[Any, lis
         if event.kind == Kind.BATCH:
             recent.append(event)
             continue
-        count = event.data["batches"]
+        count, ids = event.data["batches"], event.data["ids"]
         for start in range(len(recent) - count, -1, -1):  # the last ones, but for those that were drawn ahead
             mine = recent[start : start + count]
-            if count and [i for batch in mine for i in batch.data["ids"] or ()] == event.data["ids"]:
+            if [i for batch in mine for i in batch.data["ids"] or ()] == ids:
                 yield event, [(batch.data["epoch"], batch.data["ids"]) for batch in mine]
                 del recent[: start + count]
                 break
         else:
-            yield event, [(event.data["epoch"], event.data["ids"])]
+            yield event, [(event.data["epoch"], ids)]

@@ -108,8 +108,9 @@ def _is_unwinding(deviation: Deviation, ends: Mapping[int, End]) -> bool:
     if deviation.rank is None:
         return False
     end = ends[deviation.rank]
-    is_last = end.last is not None and end.last.seq <= deviation.at.seq
-    return end.way == "exception" and not end.in_collective and is_last
+    if end.way != "exception" or end.in_collective or end.last is None:
+        return False
+    return end.last.seq <= deviation.at.seq and end.last.step == deviation.step
 
 
 def _of_deviation(found: Deviation) -> Cause:

@@ -5,6 +5,9 @@ from __future__ import annotations
 from harness.checks.base import Verdict, guarantee, invalid, unknown, valid
 from harness.checks.progress import progress
 from harness.history import Baseline, History
+from harness.wire import Event, Kind
+
+GLOO_THREADS = ("gloo_", "pt_gloo_")  # how gloo and torch begin the names of its threads
 
 
 @guarantee("EndsInTime", "the run ends by itself within its bound", needs_records=False)
@@ -23,7 +26,11 @@ def ends_in_time(history: History, _: Baseline | None) -> Verdict:
     )
 
 
-@guarantee("NothingLeft", "no process, port, shared memory or open file of the run stays behind", needs_records=False)
+@guarantee(
+    "NothingLeft",
+    "no process, port, shared memory or open file of the run stays behind, and no thread of a destroyed process group",
+    needs_records=False,
+)
 def nothing_left(history: History, _: Baseline | None) -> Verdict:
     outcome = history.outcome
     if outcome.leftovers:
@@ -32,6 +39,27 @@ def nothing_left(history: History, _: Baseline | None) -> Verdict:
             seen={"leftovers": list(outcome.leftovers)},
             file="outcome.json",
         )
+    if (left := _left_with_threads(history)) is not None:
+        threads = [name for name in left.data["threads"] if name.startswith(GLOO_THREADS)]
+        return invalid(
+            f"rank {left.rank} was done and had destroyed its process group, but gloo's threads still ran: one of them "
+            "may abort the interpreter on its way out; import torch.distributed.nn before init_process_group",
+            left,
+            operation="destroy_process_group",
+            seen={"threads": threads},
+        )
     if outcome.exit_code is None and not outcome.timed_out:
         return unknown("the run was ended from outside before it could be swept", file="outcome.json")
     return valid("swept after the end: nothing was there")
+
+
+def _left_with_threads(history: History) -> Event | None:
+    """The first rank that left well after destroy_process_group, and through the interpreter's end, with such threads.
+
+    They run on where something still refers to the group. ``os._exit`` is the safe way out there.
+    """
+    for event in history.of(Kind.EXIT):
+        is_torn_down = event.phase == "teardown" and event.data["code"] == 0 and not event.data.get("at_once")
+        if is_torn_down and any(name.startswith(GLOO_THREADS) for name in event.data.get("threads", ())):
+            return event
+    return None

@@ -60,7 +60,7 @@ def _first_update(history: History, done: Updates, rank: int, restart: int) -> V
         return unknown(f"nothing tells where rank {rank} started restart {restart}", first)
     if first.step != started[0] + 1:
         return invalid(f"rank {rank} started from step {started[0]}, but its first update is {first.step}", first)
-    reached = max((s for (r, k), mine in done.items() if r == rank and k < restart for s in mine), default=0)
+    reached = max((step for k in range(restart) for step in done.get((rank, k), ())), default=0)
     if first.step > reached + 1:
         return invalid(
             f"rank {rank} goes on with update {first.step}, but before the restart it had done {reached}", first
@@ -81,15 +81,16 @@ def _state_unlike(history: History, done: Updates, rank: int, restart: int, left
     if state is None or started is None:
         return None
     step, said = started
-    earlier = [mine[step] for (r, k), mine in sorted(done.items()) if r == rank and k < restart and step in mine]
+    before = [done[rank, k] for k in range(restart) if (rank, k) in done]
+    earlier = [steps[step] for steps in before if step in steps]
     if step == 0:
         earlier = [e for k in range(restart) if (e := state_of(history, rank, k)) is not None and e.step == 0][:1]
     if not earlier:
-        if any(k < restart and r == rank for r, k in done):
+        if before:
             return unknown(f"rank {rank} started from step {step}, which is not on record before", said)
         return None
     for what in SHARED:
-        if all(state.data[what] != before.data[what] for before in earlier):
+        if all(state.data[what] != recorded.data[what] for recorded in earlier):
             return invalid(
                 f"rank {rank} started restart {restart} from step {step}, but its {what} are not those of that step",
                 state,

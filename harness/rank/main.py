@@ -27,6 +27,8 @@ if TYPE_CHECKING:  # at run time these wait until output and signals are in plac
     from harness.rank.steps import Steps
     from harness.rank.triggers import Triggers
 
+_COMMUNICATION = ("/torch/distributed/", "/torch/nn/parallel/distributed.py")
+
 # Kept open for the life of the process: faulthandler writes to them from signal handlers.
 _kept: list[Any] = []
 
@@ -127,7 +129,7 @@ def _run_script(recorder: Recorder, triggers: Triggers, script: str, args: list[
     leave = os._exit
 
     def recorded_exit(code: int) -> NoReturn:
-        recorder.emit(Kind.EXIT, code=code, threads=_native_threads())
+        recorder.emit(Kind.EXIT, code=code, at_once=True, threads=_native_threads())
         leave(code)
 
     os._exit = recorded_exit  # type: ignore[assignment]
@@ -172,7 +174,7 @@ def _is_in_collective(frames: traceback.StackSummary) -> bool:
     last = frames[-1] if frames else None
     if last is None:
         return False
-    if last.filename == collectives.__file__ or "torch/distributed/" in last.filename.replace(os.sep, "/"):
+    if last.filename == collectives.__file__ or any(part in last.filename for part in _COMMUNICATION):
         return True
     return last.name == "_engine_run_backward"  # C++: DDP's buckets are waited for in there
 

@@ -7,8 +7,10 @@ one step of the first optimizer that ever stepped; others (a discriminator's, sa
 from __future__ import annotations
 
 import functools
+import sys
 import weakref
 from collections.abc import Callable, Iterator
+from types import FrameType
 from typing import Any, TypeVar
 
 import torch
@@ -21,6 +23,7 @@ from harness.rank.recorder import Recorder
 from harness.wire import Kind, Phase
 
 _T = TypeVar("_T")
+_PROBE = ("torch.distributed.checkpoint.state_dict", "_init_optim_state")
 _UPDATING: frozenset[Phase] = frozenset({"load_batch", "forward", "backward", "optimizer_step"})
 
 
@@ -73,7 +76,6 @@ class Steps:
         register_optimizer_step_pre_hook(self._before_step)
         register_optimizer_step_post_hook(self._after_step)
         self._wrap_backward()
-        self._wrap_optimizer_probe()
         self._wrap_teardown()
 
     def _before_forward(self, module: torch.nn.Module, _inputs: Any) -> None:
@@ -107,24 +109,6 @@ class Steps:
 
         torch.autograd.backward = seen
 
-    def _wrap_optimizer_probe(self) -> None:
-        # Distributed checkpointing makes a fresh optimizer's state by a step with zero gradients: no update.
-        import torch.distributed.checkpoint.state_dict as module
-
-        probe = getattr(module, "_init_optim_state", None)
-        if probe is None:
-            return
-
-        @functools.wraps(probe)
-        def quiet(*args: Any, **kwargs: Any) -> Any:
-            self._is_probing_optimizer = True
-            try:
-                return probe(*args, **kwargs)
-            finally:
-                self._is_probing_optimizer = False
-
-        module._init_optim_state = quiet
-
     def _wrap_teardown(self) -> None:
         destroy = dist.destroy_process_group
 
@@ -136,6 +120,7 @@ class Steps:
         dist.destroy_process_group = dist.distributed_c10d.destroy_process_group = seen
 
     def _before_step(self, optimizer: torch.optim.Optimizer, _args: Any, _kwargs: Any) -> None:
+        self._is_probing_optimizer = _is_called_by_probe()
         if self._is_probing_optimizer:
             return
         if all(known is not optimizer for known in self._optimizers):
@@ -226,6 +211,20 @@ class Steps:
                 if id(buffer) not in seen:
                     seen.add(id(buffer))
                     yield name.removeprefix("module."), buffer
+
+
+def _is_called_by_probe() -> bool:
+    """Whether distributed checkpointing makes a fresh optimizer's state, by a step with zero gradients: no update.
+
+    Looked for on the stack, since importing the module in order to patch it would change the script's ending: it brings
+    in torch.distributed.nn (see harness.rank.main).
+    """
+    if _PROBE[0] not in sys.modules:
+        return False
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and (frame.f_globals.get("__name__"), frame.f_code.co_name) != _PROBE:
+        frame = frame.f_back
+    return frame is not None
 
 
 def _alive(references: list[weakref.ref[_T]]) -> Iterator[_T]:

@@ -20,25 +20,28 @@ from harness.rank.steps import Steps
 from harness.rank.triggers import Triggers
 from harness.wire import Kind
 
-_PHASES = {"ckpt.save:before": "save", "ckpt.load:before": "load"}
-
 
 class StoreListener:
     """What ``harness.checkpoint`` tells and asks while it saves and loads."""
 
     def __init__(self, recorder: Recorder, triggers: Triggers, steps: Steps) -> None:
         self._recorder, self._triggers, self._steps = recorder, triggers, steps
-        self.is_busy = False
+        self._is_inside = False
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether the store itself is saving or loading; a save that was given up ends with the next phase."""
+        return self._is_inside and self._recorder.phase in ("save", "load")
 
     def reach(self, failpoint: str) -> None:
         if failpoint == "ckpt.save:before":
-            self.is_busy = True
+            self._is_inside = True
             self._steps.enter("save")
         elif failpoint == "ckpt.load:before":
-            self.is_busy = True
+            self._is_inside = True
             self._steps.enter("load")
         elif failpoint in ("ckpt.save:after", "ckpt.load:after"):
-            self.is_busy = False
+            self._is_inside = False
         if failpoint.endswith(":torn"):
             die()
         self._triggers.at_failpoint(failpoint)

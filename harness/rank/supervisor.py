@@ -232,7 +232,8 @@ def _shm_names() -> set[str]:
 def _left_in_shm(before: set[str], started_ns: int) -> Iterator[str]:
     """New shared-memory files that no living process has open or mapped.
 
-    Another run beside this one may have made a file; as long as that run lives, its file is in use.
+    Another run beside this one may have made a file: as long as that run lives, its file is in use. What it leaves
+    behind is reported by both, since nothing tells whose a file is.
     """
     new = _shm_names() - before
     if new:

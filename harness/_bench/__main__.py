@@ -1,0 +1,21 @@
+"""Print the table of budgets. Exit code 1 if one is not kept; a loaded machine is a reason to run it again."""
+
+from __future__ import annotations
+
+import sys
+
+from harness._bench import collecting, digests, memory, recording, recovery
+
+
+def main() -> int:
+    print(f"{'':<5} {'what':<58} {'measured':>8} of {'budget':<8} from")
+    all_within = True
+    for measure in (collecting.measure, digests.measure, recording.measure, memory.measure, recovery.measure):
+        for row in measure():
+            print(row, flush=True)
+            all_within &= row.is_within
+    return 0 if all_within else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
