@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -69,31 +70,27 @@ class Session:
             LaunchError: the ranks could not be started or ended.
             RecordError: the run directory cannot be written or read.
         """
-        run_dir = self._make_run_dir(plan)
-        with self._devices(plan) as env:
-            self._launch(plan, run_dir, env)
-            baseline = self._baselines.get(plan, lambda twin, place: self._launch(twin, place, env), fresh=self._fresh)
-        write_baseline(baseline, run_dir)
-        history = load_history(run_dir)
-        judgement = judge(history, baseline)
-        write_verdicts(judgement, run_dir)
-        return Result(judgement=judgement, run_dir=run_dir, duration_s=history.outcome.duration_s)
-
-    def _make_run_dir(self, plan: Plan) -> Path:
-        run_dir = self._runs_dir / plan.name
-        for number in range(2, 1000):  # the same plan again in one session
-            if not run_dir.exists():
-                break
-            run_dir = self._runs_dir / f"{plan.name}-{number}"
+        run_dir = self._new_run_dir(plan)
         try:
-            run_dir.mkdir(parents=True)
-            write_plan(plan, run_dir)
+            with self._devices(plan) as env:
+                run_dir.mkdir(parents=True)
+                write_plan(plan, run_dir)
+                self._launch(plan, run_dir, env)
+                baseline = self._baselines.get(plan, lambda twin, at: self._launch(twin, at, env), fresh=self._fresh)
+            write_baseline(baseline, run_dir)
+            history = load_history(run_dir)
+            judgement = judge(history, baseline)
+            write_verdicts(judgement, run_dir)
         except OSError as error:
             raise RecordError(
-                f"{run_dir}: a run directory cannot be made there ({error.strerror}); free space, make it writable, "
-                "or choose another place with --chaos-store DIR"
+                f"{run_dir}: the run cannot be kept there ({error.strerror}: {error.filename}); free space, make it "
+                "writable, or choose another place with --chaos-store DIR"
             ) from error
-        return run_dir
+        return Result(judgement=judgement, run_dir=run_dir, duration_s=history.outcome.duration_s)
+
+    def _new_run_dir(self, plan: Plan) -> Path:
+        names = itertools.chain([plan.name], (f"{plan.name}-{number}" for number in itertools.count(2)))
+        return next(run_dir for name in names if not (run_dir := self._runs_dir / name).exists())
 
     @contextmanager
     def _devices(self, plan: Plan) -> Iterator[dict[str, str]]:

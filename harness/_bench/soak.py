@@ -8,7 +8,6 @@ before the first run and after the last: processes, listening ports, shared memo
 
 from __future__ import annotations
 
-import os
 import sys
 import tempfile
 from collections import Counter
@@ -42,7 +41,7 @@ def holdings() -> dict[str, set[str]]:
 
 def _target(fd: Path) -> str | None:
     try:
-        return os.readlink(fd)
+        return str(fd.readlink())
     except OSError:  # the descriptor of this very listing
         return None
 

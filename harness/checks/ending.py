@@ -43,7 +43,8 @@ def nothing_left(history: History, _: Baseline | None) -> Verdict:
         threads = [name for name in left.data["threads"] if name.startswith(GLOO_THREADS)]
         return invalid(
             f"rank {left.rank} was done and had destroyed its process group, but gloo's threads still ran: one of them "
-            "may abort the interpreter on its way out; import torch.distributed.nn before init_process_group",
+            "may abort the interpreter on its way out; import torch.distributed.nn before init_process_group, and drop "
+            "the DDP object before destroy_process_group",
             left,
             operation="destroy_process_group",
             seen={"threads": threads},

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import IO, Self
 
 import psutil
 
@@ -64,13 +64,16 @@ def child_environment() -> dict[str, str]:
     }
 
 
-def require_outcome(run_dir: Path, what_happened: str) -> None:
-    """Raises LaunchError, with the end of the launcher's output, if the run left no outcome."""
-    if (run_dir / OUTCOME_JSON).exists():
-        return
-    output = run_dir / "supervisor.log"
-    tail = output.read_text(errors="replace")[-1500:] if output.exists() else ""
-    raise LaunchError(f"{run_dir}: {what_happened}, and it left no {OUTCOME_JSON}\n{tail}".rstrip())
+def require_outcome(run_dir: Path, what_happened: str, output: IO[bytes]) -> None:
+    """Raises LaunchError, with the end of the supervisor's ``output``, if the run left no outcome."""
+    if not (run_dir / OUTCOME_JSON).exists():
+        raise LaunchError(f"{run_dir}: {what_happened}, and it left no {OUTCOME_JSON}\n{tail_of(output)}".rstrip())
+
+
+def tail_of(output: IO[bytes]) -> str:
+    """The last lines of what was written to ``output``."""
+    output.seek(0)
+    return output.read()[-2000:].decode(errors="replace").strip()
 
 
 def prove_nothing_left(run_dir: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -23,7 +24,7 @@ class TorchrunLauncher(Launcher):
 
     def launch(self, plan: Plan, run_dir: Path, env: Mapping[str, str]) -> None:
         command = python_command("harness.rank.supervisor", str(run_dir), str(os.getpid()))
-        with (run_dir / "supervisor.log").open("w") as log:
+        with tempfile.TemporaryFile() as log:
             supervisor = subprocess.Popen(
                 command,
                 env=child_environment() | dict(env),
@@ -40,7 +41,7 @@ class TorchrunLauncher(Launcher):
                 # SIGTERM, not SIGKILL: on it the supervisor ends all that it started.
                 supervisor.terminate()
                 supervisor.wait(GRACE_S)
-        require_outcome(run_dir, end)
+            require_outcome(run_dir, end, log)
         prove_nothing_left(run_dir)
 
     def close(self) -> None:

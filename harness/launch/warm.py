@@ -23,6 +23,7 @@ from harness.launch.base import (
     prove_nothing_left,
     python_command,
     require_outcome,
+    tail_of,
 )
 from harness.plan import Plan
 
@@ -30,16 +31,20 @@ START_S = 120.0  # importing torch on a cold disk
 
 
 class WarmParent:
-    """The controller's handle on one warm parent; see harness.rank.warm for the protocol."""
+    """The controller's handle on one warm parent; see harness.rank.warm for the protocol.
+
+    Attributes:
+        log: what the parent and its supervisors wrote to stderr.
+    """
 
     def __init__(self, packages: tuple[str, ...]) -> None:
-        self._log: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115
+        self.log: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115
         self._process = subprocess.Popen(
             python_command("harness.rank.warm", str(os.getpid()), *packages),
             env=child_environment(),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            stderr=self._log,
+            stderr=self.log,
             start_new_session=True,
         )
         try:
@@ -59,14 +64,14 @@ class WarmParent:
             self._process.stdin.write(json.dumps({"run_dir": str(run_dir), "env": dict(env)}).encode() + b"\n")
             self._process.stdin.flush()
         except OSError as error:
-            raise LaunchError(f"the warm parent has ended ({error})\n{self._output()}") from error
+            raise LaunchError(f"the warm parent has ended ({error})\n{tail_of(self.log)}") from error
         status: int = self._answer(within_s)["status"]
         return status
 
     def close(self) -> None:
         self._process.kill()  # its supervisors hear of it and end their runs
         self._process.wait()
-        for stream in (self._process.stdin, self._process.stdout, self._log):
+        for stream in (self._process.stdin, self._process.stdout, self.log):
             if stream is not None:
                 stream.close()
 
@@ -75,16 +80,12 @@ class WarmParent:
         with selectors.DefaultSelector() as selector:
             selector.register(self._process.stdout, selectors.EVENT_READ)
             if not selector.select(within_s):
-                raise LaunchError(f"the warm parent did not answer within {within_s} s\n{self._output()}")
+                raise LaunchError(f"the warm parent did not answer within {within_s} s\n{tail_of(self.log)}")
         line = self._process.stdout.readline()
         if not line:
-            raise LaunchError(f"the warm parent ended with exit code {self._process.wait()}\n{self._output()}")
+            raise LaunchError(f"the warm parent ended with exit code {self._process.wait()}\n{tail_of(self.log)}")
         answer: dict[str, Any] = json.loads(line)
         return answer
-
-    def _output(self) -> str:
-        self._log.seek(0)
-        return self._log.read()[-2000:].decode(errors="replace").rstrip()
 
 
 class WarmLauncher(Launcher):
@@ -102,7 +103,7 @@ class WarmLauncher(Launcher):
             # Whatever it was (an interrupt, a parent that hangs), a fresh parent is the way out.
             self._parents.pop(plan.preload).close()
             raise
-        require_outcome(run_dir, f"the supervisor ended with exit code {status}")
+        require_outcome(run_dir, f"the supervisor ended with exit code {status}", self._parents[plan.preload].log)
         prove_nothing_left(run_dir)
 
     def close(self) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from harness.errors import RecordError
 from harness.plugin.items import ScenarioItem
 from harness.plugin.options import as_typed, session_dir, store_dir
 
@@ -54,8 +55,11 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
         from harness.kept_runs import REPORT_JSON, prune
         from harness.report.stored import write_report
 
-        path = write_report(session_dir(config) / REPORT_JSON, _about(config), results)
-        terminalreporter.write_line(f"chaos: runs and {REPORT_JSON} are in {as_typed(path.parent, config)}")
+        try:
+            path = write_report(session_dir(config) / REPORT_JSON, _about(config), results)
+            terminalreporter.write_line(f"chaos: runs and {REPORT_JSON} are in {as_typed(path.parent, config)}")
+        except RecordError as error:  # a full disk takes the report, not the session's result
+            terminalreporter.write_line(f"chaos: no {REPORT_JSON}: {error}", red=True)
         prune(store_dir(config))
 
 

@@ -7,6 +7,7 @@ run(script, args)                                warm: called in the forked proc
 from __future__ import annotations
 
 import faulthandler
+import gc
 import json
 import os
 import platform
@@ -47,6 +48,7 @@ def run(script: str, args: list[str]) -> int:
     steps, triggers = _install(recorder, run_dir, rank, restart)
     code = _run_script(recorder, triggers, script, args)
     state = steps.digests() if steps.has_model else {}
+    gc.collect()  # a DDP object that is garbage in a cycle holds its group, and so gloo's threads, until collected
     recorder.emit(Kind.EXIT, code=code, **state, threads=_native_threads(), sources=_sources())
     return code
 
@@ -112,7 +114,15 @@ def _install(recorder: Recorder, run_dir: Path, rank: int, restart: int) -> tupl
 
     plan = json.loads((run_dir / PLAN_JSON).read_text())
     faults = [load_fault(raw) for raw in plan["faults"]]
-    triggers = Triggers(faults, recorder, rank=rank, world_size=int(os.environ["WORLD_SIZE"]), restart=restart)
+    triggers = Triggers(
+        faults,
+        recorder,
+        run_dir,
+        rank=rank,
+        world_size=int(os.environ["WORLD_SIZE"]),
+        restart=restart,
+        meeting_s=plan["collective_timeout_s"] / 2,  # the other ranks wait for these, and must not give up first
+    )
     steps = Steps(recorder, step_of_state(run_dir, rank, restart))
     recorder.on_phase = triggers.at_phase
     collectives.install(recorder, triggers, timeout_s=plan["collective_timeout_s"])

@@ -6,13 +6,17 @@ fault act. A process without faults pays one ``if`` on an empty list per point.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from harness.faults.base import At, Call, CollectiveFault, Fault, LoaderFault, PointFault, WriteFault
 from harness.rank.recorder import Recorder
-from harness.wire import Kind, Phase
+from harness.wire import Kind, Phase, rank_dir
+
+MEETING_POLL_S = 0.001
 
 
 @dataclass
@@ -28,12 +32,24 @@ class Triggers:
 
     Args:
         faults: all faults of the plan, in its order: the index is how the controller names them.
+        meeting_s: how long the ranks that one fault ends wait for each other.
     """
 
     def __init__(
-        self, faults: Sequence[Fault], recorder: Recorder, *, rank: int, world_size: int, restart: int
+        self,
+        faults: Sequence[Fault],
+        recorder: Recorder,
+        run_dir: Path,
+        *,
+        rank: int,
+        world_size: int,
+        restart: int,
+        meeting_s: float,
     ) -> None:
         self._recorder = recorder
+        self._run_dir = run_dir
+        self._rank, self._world_size, self._restart = rank, world_size, restart
+        self._meeting_s = meeting_s
         self._armed = [
             _Armed(index, fault)
             for index, fault in enumerate(faults)
@@ -119,6 +135,21 @@ class Triggers:
         # The record comes first: many faults leave no time for it afterwards.
         armed.fired = True
         self._recorder.emit(Kind.FAULT, index=armed.index, fault=armed.fault.kind, effect=effect, **more)
+        self._meet(armed)
+
+    def _meet(self, armed: _Armed) -> None:
+        """Wait until every target of a fault that ends ranks has come to where it fires, within a bound.
+
+        Else the first death ends the others on their way there: a collective fails, or the launcher ends them.
+        """
+        targets = armed.fault.targets(self._world_size)
+        if len(targets) < 2 or not armed.fault.ends_rank:
+            return
+        name = f"fault-{armed.index}-{self._restart}"
+        (rank_dir(self._run_dir, self._rank) / name).touch()
+        ends = time.monotonic() + self._meeting_s
+        while time.monotonic() < ends and not all((rank_dir(self._run_dir, r) / name).exists() for r in targets):
+            time.sleep(MEETING_POLL_S)
 
 
 def act(fault: CollectiveFault | None, call: Call) -> Any:
