@@ -86,7 +86,12 @@ if loaded is not None:
     epoch, position = loaded.own["sampler"]["epoch"], loaded.own["sampler"]["position"]
     if position == sampler.num_samples:  # saved after the last batch of an epoch
         epoch, position = epoch + 1, 0
-ddp = DistributedDataParallel(model, device_ids=[device.index] if device.type == "cuda" else None)
+ddp = DistributedDataParallel(
+    model,
+    device_ids=[device.index] if device.type == "cuda" else None,
+    # keeps the buckets as they are: laid out anew after the first update, more than two ranks add up in another order
+    find_unused_parameters=world_size > 2,
+)
 if loaded is not None:
     set_rng_state(loaded.own["rng"])  # last: nothing may draw between here and the next update
 

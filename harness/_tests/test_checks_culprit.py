@@ -200,6 +200,14 @@ def test_each_failed_launch_has_its_cause() -> None:
     assert GUARANTEES["CulpritNamed"].check(history, None).outcome == "valid"
 
 
+def test_ranks_that_never_came_together_name_nobody_but_say_what_was_said() -> None:
+    story = run(ranks=2, expect="stops").start()
+    story.raises(0, "RuntimeError", "no mesh\nmore", in_collective=True, phase="init").ended_by_launcher(1)
+    (cause,) = diagnose(story.history(1))
+    assert (cause.how, cause.rank) == ("hang", None)
+    assert cause.detail.endswith("the first to give up is rank 0, RuntimeError: no mesh")
+
+
 def test_a_hang_names_the_one_that_is_behind_also_if_it_comes_late() -> None:
     """A straggler reaches the collective after the others gave up, and then reads that they are gone."""
     story = run(ranks=3).start().updates(1, 3).begin(0, 4).begin(2, 4)

@@ -38,7 +38,7 @@ def test_the_diff_of_a_planted_script_fits_ddp_mlp(script: Path) -> None:
     ("diff", "message"),
     [
         pytest.param("-    no_such_line()", "stand 0 times", id="lines that are not there"),
-        pytest.param("-)\n", "stand 0 times", id="the end of a line is no line"),
+        pytest.param("-import", "stand 0 times", id="the beginning of a line is no line"),
         pytest.param("     if step == args.steps:\n+x", "stand 0 times", id="other indentation is another line"),
         pytest.param(" if rank == 0:\n*x", r"begins with '\*'", id="a sign that is none"),
     ],

@@ -17,7 +17,7 @@ from typing import get_args
 import pytest
 
 from harness.expect import Judgement
-from harness.faults import KINDS, Fault
+from harness.faults import KINDS, At, Fault
 from harness.plan import make_plan
 from harness.run import Session
 from harness.scenario import Scenario, load_scenario
@@ -112,8 +112,8 @@ def test_the_readme_tells_of_the_failpoint(name: str) -> None:
 
 def test_the_readme_tells_of_no_fault_and_no_failpoint_that_is_gone() -> None:
     first_cells = re.findall(r"^\| `([\w.]+)` \|", README, re.MULTILINE)
-    outcomes_and_places = {*get_args(Expected), "step", "phase", "collective", "failpoint", "epoch", "restart", "hit"}
-    assert {*first_cells} == {*KINDS, *SAVE_FAILPOINTS} | outcomes_and_places
+    places = {"at"} | {field.name for field in fields(At)}
+    assert {*first_cells} == {*KINDS, *SAVE_FAILPOINTS, *get_args(Expected)} | places
 
 
 def test_the_readme_names_every_guarantee_and_phase() -> None:
@@ -170,9 +170,7 @@ def judged(session: Session, place: Path, script: str, scenario: str) -> Judgeme
     ("script", "scenario", "outcome", "says"),
     [
         pytest.param(ALIKE + LOOP, CLEAN, "passed", "clean", id="never joins a group, and its ranks stay alike"),
-        pytest.param(
-            EACH_BY_ITSELF + LOOP, CLEAN, "failed", "ReplicasAgree is broken", id="never joins, and they part"
-        ),
+        pytest.param(EACH_BY_ITSELF + LOOP, CLEAN, "failed", "ReplicasAgree is broken", id="never joins, and parts"),
         pytest.param("print('done')", CLEAN, "unknown", "no update and no collective", id="does nothing at all"),
         pytest.param(ALIKE + LOOP, KILL + STOPS, "unknown", "exit, step 3", id="ends before the fault's step"),
         pytest.param(ALIKE + LOOP, SKIP + STOPS, "unknown", "exit, step 3", id="has no collective to leave out"),

@@ -247,9 +247,17 @@ def _agent_code(history: History, rank: int, restart: int) -> int | None:
     return next((a.exit_code for a in history.outcome.agent_exits if a.pid == pid), None)
 
 
+def _exception_text(event: Event) -> str:
+    """For people only: nothing is decided by it."""
+    first_line = next(iter(str(event.data["message"]).splitlines()), "")
+    return f"rank {event.rank}, {event.data['type']}: {first_line}"
+
+
 def _hang(history: History, restart: int) -> Cause:
     seen = progress(history, restart)
     culprits = seen.absent or seen.behind
+    gave_up = next((e for e in history.of(Kind.EXCEPTION) if e.restart == restart), None)
+    said = f"; the first to give up is {_exception_text(gave_up)}" if gave_up is not None else ""
     return Cause(
         rank=culprits[0] if len(culprits) == 1 else None,
         restart=restart,
@@ -257,6 +265,6 @@ def _hang(history: History, restart: int) -> Cause:
         phase=seen.last.phase if seen.last else None,
         operation=seen.operation,
         how="hang",
-        detail=f"hang: {seen}",
+        detail=f"hang: {seen}{said}",
         event=seen.last,
     )

@@ -7,6 +7,8 @@ Python interpreter for each rank, the rank is forked from this process, which ha
 from __future__ import annotations
 
 import atexit
+import functools
+import inspect
 import os
 import random
 import signal
@@ -16,9 +18,12 @@ import threading
 import time
 import traceback
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any, NoReturn
 
+import torch.distributed.elastic.events as events
 import torch.distributed.elastic.multiprocessing.api as elastic
+import torch.distributed.elastic.rendezvous.dynamic_rendezvous as dynamic_rendezvous
 import torch.distributed.run
 from torch._C import _distributed_c10d as _C
 from torch.distributed.elastic.multiprocessing.subprocess_handler import SubprocessHandler
@@ -75,14 +80,27 @@ class ForkHandler(SubprocessHandler):
 
 def be_agent(args: list[str]) -> NoReturn:
     """Run torchrun with these arguments in this process, and leave it as the command would."""
-    starts_ranks: Any = elastic  # Any: the name is replaced
+    starts_ranks: Any = elastic  # Any: names are replaced
     starts_ranks.get_subprocess_handler = _fork_handler
+    _leave_out_waits()
 
     def body() -> int:
         torch.distributed.run.main(args)
         return 0
 
     _leave_with(body)
+
+
+def _leave_out_waits() -> None:
+    """Half of a warm run's time would go into two habits of torchrun's rendezvous that change nothing here.
+
+    It asks for its caller's name by ``inspect.stack()``, which reads the source of every frame, the slower the more
+    modules are loaded; and it spreads the first joins of many nodes over 0.3 s, where there is one node.
+    """
+    rendezvous, recorded_events = vars(dynamic_rendezvous), vars(events)
+    rendezvous["inspect"] = recorded_events["inspect"] = SimpleNamespace(stack=functools.partial(inspect.stack, 0))
+    delay = rendezvous["_delay"]
+    rendezvous["_delay"] = lambda seconds: None if isinstance(seconds, tuple) else delay(seconds)
 
 
 def _fork_handler(

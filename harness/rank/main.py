@@ -48,8 +48,10 @@ def run(script: str, args: list[str]) -> int:
     steps, triggers = _install(recorder, run_dir, rank, restart)
     code = _run_script(recorder, triggers, script, args)
     state = steps.digests() if steps.has_model else {}
-    gc.collect()  # a DDP object that is garbage in a cycle holds its group, and so gloo's threads, until collected
-    recorder.emit(Kind.EXIT, code=code, **state, threads=_native_threads(), sources=_sources())
+    if threads := _native_threads():
+        gc.collect()  # a DDP object that is garbage in a cycle holds its group, and so gloo's threads, until collected
+        threads = _native_threads()
+    recorder.emit(Kind.EXIT, code=code, **state, threads=threads, sources=_sources())
     return code
 
 
