@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -61,6 +62,17 @@ def test_environment_of_the_plan_reaches_the_ranks(run: Run, tmp_path: Path) -> 
         env={"MINE": "yes", "TORCH_DISTRIBUTED_DEBUG": "DETAIL"},
     )
     assert shown(tmp_path, history, 1) == {"mine": "yes", "store": "1", "level": "DebugLevel.DETAIL"}
+
+
+def test_what_is_read_when_an_interpreter_starts_reaches_warm_ranks_too(run: Run, tmp_path: Path) -> None:
+    text = "show(hash=hash('a'), threads=torch.get_num_threads())\n" + TRAIN
+    history = run(text, env={"PYTHONHASHSEED": "7", "OMP_NUM_THREADS": "2"})
+    assert shown(tmp_path, history, 0) == {"hash": _hash_with_seed("7"), "threads": 2}
+
+
+def _hash_with_seed(seed: str) -> int:
+    command = [sys.executable, "-c", "print(hash('a'))"]
+    return int(subprocess.check_output(command, env={**os.environ, "PYTHONHASHSEED": seed}))
 
 
 def test_output_is_kept_for_each_rank_and_restart(run: Run, tmp_path: Path) -> None:

@@ -28,6 +28,17 @@ from harness.launch.base import (
 from harness.plan import Plan
 
 START_S = 120.0  # importing torch on a cold disk
+# Read when an interpreter starts or torch is imported, so a forked rank cannot be given another value.
+_READ_AT_START = (
+    "KMP_",
+    "LD_",
+    "MALLOC_",
+    "MKL_",
+    "OMP_",
+    "PYTHON",
+    "TORCH_CPP_LOG_LEVEL",
+    "TORCH_SHOW_CPP_STACKTRACES",
+)
 
 
 class WarmParent:
@@ -37,11 +48,11 @@ class WarmParent:
         log: what the parent and its supervisors wrote to stderr.
     """
 
-    def __init__(self, packages: tuple[str, ...]) -> None:
+    def __init__(self, packages: tuple[str, ...], env: Mapping[str, str]) -> None:
         self.log: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115
         self._process = subprocess.Popen(
             python_command("harness.rank.warm", str(os.getpid()), *packages),
-            env=child_environment(),
+            env=child_environment() | dict(env),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self.log,
@@ -89,21 +100,23 @@ class WarmParent:
 
 
 class WarmLauncher(Launcher):
-    """Keeps one warm parent for each set of preloaded packages."""
+    """Keeps a warm parent for each set of preloaded packages and of variables that are read at its start."""
 
     def __init__(self) -> None:
-        self._parents: dict[tuple[str, ...], WarmParent] = {}
+        self._parents: dict[Any, WarmParent] = {}
 
     def launch(self, plan: Plan, run_dir: Path, env: Mapping[str, str]) -> None:
-        if plan.preload not in self._parents:
-            self._parents[plan.preload] = WarmParent(plan.preload)
+        at_start = {name: value for name, value in plan.env.items() if name.startswith(_READ_AT_START)}
+        key = (plan.preload, *sorted(at_start.items()))
+        if key not in self._parents:
+            self._parents[key] = WarmParent(plan.preload, at_start)
         try:
-            status = self._parents[plan.preload].run(run_dir, env, plan.deadline_s + GRACE_S)
+            status = self._parents[key].run(run_dir, env, plan.deadline_s + GRACE_S)
         except BaseException:
             # Whatever it was (an interrupt, a parent that hangs), a fresh parent is the way out.
-            self._parents.pop(plan.preload).close()
+            self._parents.pop(key).close()
             raise
-        require_outcome(run_dir, f"the supervisor ended with exit code {status}", self._parents[plan.preload].log)
+        require_outcome(run_dir, f"the supervisor ended with exit code {status}", self._parents[key].log)
         prove_nothing_left(run_dir)
 
     def close(self) -> None:

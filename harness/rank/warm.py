@@ -26,13 +26,6 @@ from harness.rank import lifeline
 def _import_everything(packages: list[str]) -> None:
     # torch.distributed.nn: see harness.rank.main. torch._dynamo: the first optimizer step or DDP would else import it
     # in every rank, for a second or two each.
-    import torch
-    import torch._dynamo
-    import torch.distributed._composable
-    import torch.distributed.checkpoint.state_dict
-    import torch.distributed.nn
-    import torch.nn.parallel
-    import torch.utils.data
 
     import harness.checkpoint.store
     import harness.rank.agent
@@ -42,7 +35,6 @@ def _import_everything(packages: list[str]) -> None:
     import harness.rank.storage
     import harness.rank.supervisor  # noqa: F401
 
-    torch.set_num_threads(1)
     for package in packages:
         importlib.import_module(package)
 
