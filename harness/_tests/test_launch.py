@@ -212,6 +212,11 @@ def test_a_missing_preload_is_told_by_name(tmp_path: Path) -> None:
         make_run(launcher, tmp_path)(TRAIN, preload=("no_such_package",))
 
 
+def test_a_warm_rank_finds_imported_what_takes_long_to_import(run: Run, tmp_path: Path) -> None:
+    history = run("show(there=sorted({'torch._dynamo', 'torch.distributed.nn'} & set(sys.modules)))\n" + TRAIN)
+    assert shown(tmp_path, history, 0)["there"] == ["torch._dynamo", "torch.distributed.nn"]
+
+
 def test_the_warm_parent_makes_no_cuda_call(warm_launcher: Launcher, run: Run, tmp_path: Path) -> None:
     history = run("show(initialized=torch.cuda.is_initialized(), forked=torch.cuda._is_in_bad_fork())\n" + TRAIN)
     assert shown(tmp_path, history, 0) == {"initialized": False, "forked": False}

@@ -22,21 +22,24 @@ from typing import Any
 
 from harness.rank import lifeline
 
-
-def _import_everything(packages: list[str]) -> None:
-    # torch.distributed.nn: see harness.rank.main. torch._dynamo: the first optimizer step or DDP would else import it
-    # in every rank, for a second or two each.
-
-    import harness.checkpoint.store
-    import harness.rank.agent
-    import harness.rank.collectives
-    import harness.rank.loader
-    import harness.rank.resume
-    import harness.rank.storage
-    import harness.rank.supervisor  # noqa: F401
-
-    for package in packages:
-        importlib.import_module(package)
+# torch.distributed.nn: see harness.rank.main. torch._dynamo: the first optimizer step or DDP object would else import it
+# in every rank, for a second or two each.
+PRELOAD = (
+    "torch",
+    "torch._dynamo",
+    "torch.distributed._composable",
+    "torch.distributed.checkpoint.state_dict",
+    "torch.distributed.nn",
+    "torch.nn.parallel",
+    "torch.utils.data",
+    "harness.checkpoint.store",
+    "harness.rank.agent",
+    "harness.rank.collectives",
+    "harness.rank.loader",
+    "harness.rank.resume",
+    "harness.rank.storage",
+    "harness.rank.supervisor",
+)
 
 
 def _serve(request: dict[str, Any]) -> int:
@@ -65,7 +68,8 @@ def _serve(request: dict[str, Any]) -> int:
 def main(parent_pid: int, packages: list[str]) -> None:
     lifeline.die_with_parent(parent_pid)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the controller's to handle
-    _import_everything(packages)
+    for package in (*PRELOAD, *packages):
+        importlib.import_module(package)
     for finalizer in list(weakref.finalize._registry):  # type: ignore[attr-defined]
         finalizer.atexit = False  # what was imported here is not for each forked process to tidy up at its end: 20 ms
     gc.collect()
