@@ -22,7 +22,7 @@ from typing import Any
 
 from harness.rank import lifeline
 
-# torch.distributed.nn: see harness.rank.main. torch._dynamo: the first optimizer step or DDP object would else import it
+# torch.distributed.nn: see harness.rank.main. torch._dynamo: else the first optimizer step or DDP object imports it
 # in every rank, for a second or two each.
 PRELOAD = (
     "torch",
