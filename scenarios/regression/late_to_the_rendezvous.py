@@ -22,7 +22,7 @@ rank = int(os.environ["RANK"])
 class GlooOnItsOwnHost(c10d.ProcessGroupGloo):
     """Gloo on the loopback address 127.0.0.2 for rank 0, 127.0.0.1 for rank 1."""
 
-    def __init__(self, store: c10d.Store, rank: int, size: int, timeout: timedelta) -> None:
+    def __init__(self, store: c10d.Store, rank: int, size: int, timeout: timedelta, **_: object) -> None:  # 2.14: more
         options = c10d.ProcessGroupGloo._Options()
         options._devices = [c10d.ProcessGroupGloo.create_device(hostname=f"127.0.0.{2 - rank}")]
         options._timeout = timeout
