@@ -81,6 +81,8 @@ class Kind(StrEnum):
     INVENTORY = "inventory"
     # path (None: nothing there), loaded_step, manifest, candidates [{name, step, verdict, reason}]
     LOAD = "load"
+    # a file in /dev/shm was opened from Python: name
+    SHM = "shm"
     # index (in the plan), fault (its kind), effect (words)
     FAULT = "fault"
     # what left the training script: type, message, site, in_collective (bool)

@@ -3,15 +3,16 @@
 Imports the standard library, torch, xxhash, psutil and the shared modules (errors, wire, faults, checkpoint), never
 the controller. In the order of a run's life:
 
-    warm         the parent that imported torch once and forks a supervisor for each run
-    supervisor   starts the agent, waits with a deadline, takes evidence, ends and sweeps everything
-    agent        torchrun's elastic agent, forking ranks
-    main         prepares one rank, then runs the training script as __main__, unmodified
-    recorder     one JSON line per event
-    triggers     which planned fault fires at which point
-    collectives  sees and replaces every collective
-    steps        global step, phases, digests after each update
-    loader       what each DataLoader handed out
-    storage      the checkpoint store's failpoints, and torch.save
-    digest       bytes of tensors to a few hex digits
+    warm          the parent that imported torch once and forks a supervisor for each run
+    supervisor    starts the agent, waits with a deadline, takes evidence, ends and sweeps everything
+    agent         torchrun's elastic agent, forking ranks
+    main          prepares one rank, then runs the training script as __main__, unmodified
+    recorder      one JSON line per event
+    triggers      which planned fault fires at which point
+    collectives   sees and replaces every collective
+    steps         global step, phases, digests after each update
+    loader        what each DataLoader handed out
+    shared_memory which files in /dev/shm a rank makes, and what is left of them
+    storage       the checkpoint store's failpoints, and torch.save
+    digest        bytes of tensors to a few hex digits
 """

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from harness.faults import load_fault
-from harness.rank import lifeline
+from harness.rank import lifeline, shared_memory
 from harness.rank.recorder import Recorder
 from harness.wire import PLAN_JSON, RUN_DIR_ENV, Kind, events_path, output_path, rank_dir
 
@@ -45,6 +45,7 @@ def run(script: str, args: list[str]) -> int:
     _prepare_signals(run_dir, rank, restart)
     recorder = Recorder(events_path(run_dir, rank, restart))
     _record_start(recorder, script)
+    shared_memory.watch(recorder)
     steps, triggers = _install(recorder, run_dir, rank, restart)
     code = _run_script(recorder, triggers, script, args)
     state = steps.digests() if steps.has_model else {}

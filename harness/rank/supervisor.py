@@ -23,14 +23,13 @@ from typing import Any, NoReturn
 
 import psutil
 
-from harness.rank import lifeline
+from harness.rank import lifeline, shared_memory
 from harness.wire import CHECKPOINTS, LAUNCHER_LOG, OUTCOME_JSON, PLAN_JSON, RUN_DIR_ENV, Kind
 
 SETTLE_S = 1.0  # how long what was started may take to end by itself after the agent did
 EVIDENCE_S = 1.0  # how long the ranks may take to write their stacks before they are ended
 _WOKEN_BY = {signal.SIGCHLD, signal.SIGTERM, signal.SIGINT}
 _FAILED = re.compile(rb"failed \(exitcode: (-?\d+)\) local_rank: (\d+) \(pid: (\d+)\)")
-_SHM = Path("/dev/shm")
 
 
 def supervise(run_dir: Path, parent_pid: int, be_agent: Callable[[list[str]], NoReturn]) -> None:
@@ -46,7 +45,7 @@ def supervise(run_dir: Path, parent_pid: int, be_agent: Callable[[list[str]], No
     alive_fd = lifeline.hold_alive(run_dir)
     plan = json.loads((run_dir / PLAN_JSON).read_text())
     _set_environment(run_dir, plan)
-    shm_before = _shm_names()
+    shm_before = shared_memory.names()
     started_ns = time.monotonic_ns()
     agent_pid = _start_agent(run_dir, torchrun_args(run_dir, plan), be_agent)
     exit_code, was_told_to_end = _wait(agent_pid, plan["deadline_s"])
@@ -56,7 +55,7 @@ def supervise(run_dir: Path, parent_pid: int, be_agent: Callable[[list[str]], No
         _take_evidence(run_dir)
     leftovers = [] if exit_code is None else list(_still_running())
     _end_all()
-    leftovers += [*_open_ports(run_dir), *_left_in_shm(shm_before, started_ns)]
+    leftovers += [*_open_ports(run_dir), *_left_in_shm(run_dir, shm_before)]
     _write_outcome(
         run_dir,
         exit_code=exit_code,
@@ -200,56 +199,33 @@ def _take_evidence(run_dir: Path) -> None:
     """Have every rank that is still alive write its stacks."""
     mine = {p.pid for p in _descendants()}
     waiting = []
-    for path, start in _newest_starts(run_dir):
+    for path, start in _starts(run_dir):
         if start["pid"] in mine:  # a recorded pid may belong to someone else by now
             os.kill(start["pid"], signal.SIGUSR2)
             waiting.append(path.with_name(path.name.replace("events", "stacks").replace(".jsonl", ".txt")))
     _settle(lambda: all(p.exists() and p.stat().st_size for p in waiting), EVIDENCE_S)
 
 
-def _newest_starts(run_dir: Path) -> Iterator[tuple[Path, dict[str, Any]]]:
-    """For each rank the newest record's path and its ``start`` event."""
-    for rank_dir in run_dir.glob("rank-*"):
-        paths = sorted(rank_dir.glob("events-*.jsonl"), key=lambda p: int(p.stem.rpartition("-")[2]))
-        if not paths:
-            continue
-        with suppress(ValueError, KeyError), paths[-1].open("rb") as file:
+def _starts(run_dir: Path) -> Iterator[tuple[Path, dict[str, Any]]]:
+    """For each process of a rank, by restart count, its record's path and its ``start`` event."""
+    paths = run_dir.glob("rank-*/events-*.jsonl")
+    for path in sorted(paths, key=lambda p: int(p.stem.rpartition("-")[2])):
+        with suppress(ValueError, KeyError), path.open("rb") as file:
             start = json.loads(file.readline())
             if start["kind"] == Kind.START:
-                yield paths[-1], start
+                yield path, start
 
 
 def _open_ports(run_dir: Path) -> Iterator[str]:
-    for addr, port in {(s["master_addr"], s["master_port"]) for _, s in _newest_starts(run_dir)}:
+    for addr, port in {(s["master_addr"], s["master_port"]) for _, s in _starts(run_dir)}:
         with suppress(OSError), socket.create_connection((addr, port), timeout=1.0):
             yield f"port {addr}:{port} (the ranks' store) is still open"
 
 
-def _shm_names() -> set[str]:
-    return {path.name for path in _SHM.iterdir()} if _SHM.is_dir() else set()
-
-
-def _left_in_shm(before: set[str], started_ns: int) -> Iterator[str]:
-    """New shared-memory files that no living process has open or mapped.
-
-    Another run beside this one may have made a file: as long as that run lives, its file is in use. What it leaves
-    behind is reported by both, since nothing tells whose a file is.
-    """
-    new = _shm_names() - before
-    if new:
-        used = _paths_in_use()
-        for name in sorted(new):
-            if str(_SHM / name) not in used:
-                yield f"shared memory {_SHM / name} is left"
-
-
-def _paths_in_use() -> set[str]:
-    used: set[str] = set()
-    for process in psutil.process_iter():
-        with suppress(psutil.Error, OSError):
-            used.update(m.path for m in process.memory_maps(grouped=True))
-            used.update(f.path for f in process.open_files())
-    return used
+def _left_in_shm(run_dir: Path, before: set[str]) -> Iterator[str]:
+    pids = [start["pid"] for _, start in _starts(run_dir)]
+    for name in shared_memory.left_behind(run_dir, before, pids):
+        yield f"shared memory {shared_memory.SHM / name} is left"
 
 
 def _agent_exits(run_dir: Path) -> Iterator[dict[str, int]]:

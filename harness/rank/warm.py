@@ -37,6 +37,7 @@ PRELOAD = (
     "harness.rank.collectives",
     "harness.rank.loader",
     "harness.rank.resume",
+    "harness.rank.shared_memory",
     "harness.rank.storage",
     "harness.rank.supervisor",
 )
