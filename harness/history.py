@@ -64,6 +64,7 @@ class Baseline:
             ``rng`` if the random generators repeat themselves from run to run).
         sample_ids: per rank, per step: the sample ids of that update, None if unknown.
         collectives: per rank, per step: how many collectives it sent in each phase.
+        magnitudes: of rank 0's final parameters: (name, number of elements, sum, L2 norm).
         reason: why there is nothing to compare with, if so.
     """
 
@@ -72,6 +73,7 @@ class Baseline:
     updates: Mapping[int, Mapping[int, Mapping[str, str]]]
     sample_ids: Mapping[int, Mapping[int, list[int] | None]]
     collectives: Mapping[int, Mapping[int, Mapping[str, int]]] = field(default_factory=dict)
+    magnitudes: tuple[tuple[str, int, float, float], ...] = ()
     reason: str = ""
 
 

@@ -87,7 +87,7 @@ class Kind(StrEnum):
     FAULT = "fault"
     # what left the training script: type, message, site, in_collective (bool)
     EXCEPTION = "exception"
-    # the script ended by itself: code; params, optimizer, buffers (if it had a model); threads, sources;
+    # the script ended by itself: code; params, optimizer, buffers, magnitudes (if it had a model); threads, sources;
     # at_once (true, only if by os._exit: past the interpreter's own end)
     EXIT = "exit"
 

@@ -19,9 +19,9 @@ def verdict(name: str, story: Story, against: Baseline | None = None, exit_code:
     return GUARANTEES[name].check(story.history(exit_code), against)
 
 
-def resumed(load: int = 5, first: int | None = None, *, ranks: int = 2, with_store: bool = True) -> Story:
+def resumed(load: int = 5, first: int | None = None, *, ranks: int = 2, with_store: bool = True, **plan: Any) -> Story:
     """Killed in step 9, resumed from ``load``, done at 12."""
-    story = run(ranks=ranks).start().updates(1, 8).begin(1, 9).kill(1).cut_off()
+    story = run(ranks=ranks, **plan).start().updates(1, 8).begin(1, 9).kill(1).cut_off()
     story.start(load=load)
     if not with_store:
         story.drop(Kind.LOAD).drop(Kind.INVENTORY)
@@ -189,13 +189,42 @@ def test_no_end_to_compare_with(name: str) -> None:
     assert words in found.reason
 
 
-def test_a_tolerance_needs_values_that_are_not_on_record() -> None:
+FINAL = (("0.weight", 4, 2.0, 4.0), ("0.bias", 1, 0.0, 0.0))
+NEARBY: dict[str, tuple[list[tuple[str, int, float, float]], str]] = {
+    "equal": ([*FINAL], "valid"),
+    "within": ([("0.weight", 4, 2.0 + 4e-6, 4.0 - 2e-6), FINAL[1]], "valid"),
+    "the norm is too far": ([("0.weight", 4, 2.0, 4.00001), FINAL[1]], "invalid"),
+    "the sum is too far": ([("0.weight", 4, 2.0001, 4.0), FINAL[1]], "invalid"),
+    "what was zero is not": ([FINAL[0], ("0.bias", 1, 1e-3, 1e-3)], "invalid"),
+    "not a number": ([("0.weight", 4, float("nan"), float("nan")), FINAL[1]], "invalid"),
+    "a parameter is missing": ([FINAL[0]], "invalid"),
+    "another shape": ([("0.weight", 5, 2.0, 4.0), FINAL[1]], "invalid"),
+}
+
+
+@pytest.mark.parametrize("name", NEARBY)
+def test_a_stated_tolerance_is_what_the_end_is_judged_by(name: str) -> None:
+    ended, outcome = NEARBY[name]
     story = run(tolerance=1e-6).start().updates(1, 12).leave()
-    assert verdict("EndsLikeBaseline", story, baseline()).outcome == "valid"
-    story.edit(Kind.EXIT, rank=1, data={"params": "other"})
-    found = verdict("EndsLikeBaseline", story, baseline())
-    assert (found.outcome, found.rank) == ("unknown", 1)
-    assert "1e-06" in found.reason
+    story.edit(Kind.EXIT, rank=0, data={"params": "other bytes", "magnitudes": [*FINAL]})
+    story.edit(Kind.EXIT, rank=1, data={"params": "other bytes", "magnitudes": ended})
+    found = verdict("EndsLikeBaseline", story, baseline(magnitudes=FINAL, repeatable=False))
+    assert (found.outcome, found.rank) == (outcome, 1 if outcome == "invalid" else None), found.reason
+
+
+def test_a_tolerance_with_nothing_to_compare_with_is_unknown() -> None:
+    story = run(tolerance=1e-6).start().updates(1, 12).leave()
+    assert verdict("EndsLikeBaseline", story, baseline()).outcome == "unknown"
+
+
+def test_a_tolerance_spares_the_bytes_of_replayed_updates_and_nothing_else() -> None:
+    story = resumed(tolerance=1e-6)
+    assert (
+        verdict("ReplayIdentical", story.edit(Kind.UPDATE, rank=0, step=6, restart=1, data={"params": "x"})).outcome
+        == "valid"
+    )
+    found = verdict("ReplayIdentical", story.edit(Kind.UPDATE, rank=1, step=7, restart=1, data={"ids": [99]}))
+    assert (found.outcome, found.rank, found.step) == ("invalid", 1, 7)
 
 
 def test_a_run_that_failed_has_no_end() -> None:

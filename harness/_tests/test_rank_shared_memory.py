@@ -37,7 +37,9 @@ subprocess.run(["cp", "/dev/null", f"/dev/shm/left-{os.getpid()}-block"], check=
 
 @pytest.mark.parametrize("how", MADE_BY)
 def test_a_file_that_a_rank_made_is_named(run: Run, how: str, tmp_path: Path) -> None:
-    text = f"if rank == 1:\n    name = {tmp_path.name!r}\n" + "".join(f"    {line}\n" for line in MADE_BY[how].split("\n"))
+    text = f"if rank == 1:\n    name = {tmp_path.name!r}\n" + "".join(
+        f"    {line}\n" for line in MADE_BY[how].split("\n")
+    )
     (line,) = run(text).outcome.leftovers
     assert "/dev/shm/left-" in line
 

@@ -115,3 +115,43 @@ def test_a_full_or_read_only_store_is_told(plan: Plan, mounted: Path) -> None:
         session.run(plan)
     assert "No space left" in str(refused.value) or "Read-only" in str(refused.value)
     assert str(mounted) in str(refused.value)
+
+
+NOISY = """
+import os
+import random
+import torch
+import torch.distributed as dist
+dist.init_process_group("gloo")
+torch.manual_seed(0)
+model = torch.nn.Linear(8, 1)
+ddp = torch.nn.parallel.DistributedDataParallel(model)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+shared = torch.tensor([random.random()])  # never seeded: another number in each run
+dist.broadcast(shared, src=0)
+for _ in range(4):
+    optimizer.zero_grad()
+    (ddp(torch.ones(1, 8)).sum() * (1 + 1e-3 * shared.item())).backward()
+    optimizer.step()
+del ddp
+dist.destroy_process_group()
+"""
+
+
+@pytest.mark.parametrize(
+    ("tolerance", "outcome"),
+    [
+        pytest.param(None, "unknown", id="to the byte nothing can be said"),
+        pytest.param(0.01, "valid", id="within a percent it ends alike"),
+        pytest.param(1e-9, "invalid", id="within a billionth it does not"),
+    ],
+)
+def test_a_script_that_does_not_repeat_itself_is_judged_by_its_tolerance(
+    session: Session, tmp_path: Path, tolerance: float | None, outcome: str
+) -> None:
+    script = tmp_path / "noisy.py"
+    script.write_text(NOISY)
+    plan = Plan(name="noisy", script=str(script), ranks=2, expect=Expect(outcome="clean"), tolerance=tolerance)
+    judgement = session.run(plan).judgement
+    (end,) = [v for v in judgement.verdicts if v.guarantee == "EndsLikeBaseline"]
+    assert end.outcome == outcome, end.reason

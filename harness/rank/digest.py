@@ -42,6 +42,19 @@ def optimizer_digest(optimizers: Iterable[torch.optim.Optimizer]) -> str:
     return hasher.hexdigest()
 
 
+def magnitudes(named: Iterable[tuple[str, torch.Tensor]]) -> list[tuple[str, int, float, float]]:
+    """(name, number of elements, sum, L2 norm) of each floating-point tensor, in float64.
+
+    What is left to compare where bytes may differ: enough to bound a relative difference, and a few numbers a tensor.
+    """
+    found = []
+    for name, tensor in named:
+        if tensor.is_floating_point():
+            values = (tensor.to_local() if hasattr(tensor, "to_local") else tensor).detach().double()
+            found.append((name, values.numel(), float(values.sum()), float(values.norm())))
+    return found
+
+
 def rng_digest() -> str:
     """Hex digest of the random generators in use: Python's, torch's, numpy's if it was imported."""
     hasher = xxhash.xxh3_128()

@@ -48,7 +48,7 @@ def run(script: str, args: list[str]) -> int:
     shared_memory.watch(recorder)
     steps, triggers = _install(recorder, run_dir, rank, restart)
     code = _run_script(recorder, triggers, script, args)
-    state = steps.digests() if steps.has_model else {}
+    state = {**steps.digests(), "magnitudes": steps.magnitudes()} if steps.has_model else {}
     if threads := _native_threads():
         gc.collect()  # a DDP object that is garbage in a cycle holds its group, and so gloo's threads, until collected
         threads = _native_threads()

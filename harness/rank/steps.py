@@ -18,7 +18,7 @@ import torch.distributed as dist
 from torch.nn.modules.module import register_module_forward_pre_hook
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
-from harness.rank.digest import optimizer_digest, rng_digest, tensors_digest
+from harness.rank.digest import magnitudes, optimizer_digest, rng_digest, tensors_digest
 from harness.rank.recorder import Recorder
 from harness.wire import Kind, Phase
 
@@ -160,6 +160,10 @@ class Steps:
             "optimizer": optimizer_digest(self._optimizers),
             "buffers": tensors_digest(self._named_buffers),
         }
+
+    def magnitudes(self) -> list[tuple[str, int, float, float]]:
+        """What ``harness.rank.digest.magnitudes`` says of the parameters."""
+        return magnitudes(self._named_parameters)
 
     @property
     def has_model(self) -> bool:
