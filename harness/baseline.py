@@ -95,7 +95,7 @@ def make_baseline(history: History) -> Baseline:
     for rank in history.ranks:
         ends = history.of(Kind.EXIT, rank=rank, restart=0)
         if history.outcome.exit_code != 0 or not ends:
-            reason = f"the run without faults did not end well: exit code {history.outcome.exit_code}"
+            reason = f"the run without faults did not end well: {_end(history)}"
             break
         if rank == 0:
             magnitudes = tuple((n, numel, total, norm) for n, numel, total, norm in ends[-1].data.get("magnitudes", ()))
@@ -115,6 +115,13 @@ def make_baseline(history: History) -> Baseline:
         magnitudes=magnitudes,
         reason=reason,
     )
+
+
+def _end(history: History) -> str:
+    outcome = history.outcome
+    if outcome.timed_out:
+        return f"it had to be ended after {history.plan.deadline_s:g} s"
+    return f"exit code {outcome.exit_code}"
 
 
 def write_baseline(baseline: Baseline, run_dir: Path) -> None:
@@ -155,11 +162,24 @@ def compared(one: Baseline, other: Baseline) -> Baseline:
     Random generators that a script never seeds differ from run to run and may be without effect: their digests are
     left out of the result then, so that nobody takes them for a promise.
     """
-    if (one.final, one.sample_ids, other.reason) != (other.final, other.sample_ids, "") or _without_rng(
-        one
-    ) != _without_rng(other):
-        return replace(one, repeatable=False)
+    if other.reason:
+        return replace(one, repeatable=False, reason=f"of two runs without faults the second differs: {other.reason}")
+    if different := _difference(one, other):
+        return replace(one, repeatable=False, reason=f"two runs without faults differ in {different}")
     return replace(one, repeatable=True, updates=one.updates if one.updates == other.updates else _without_rng(one))
+
+
+def _difference(one: Baseline, other: Baseline) -> str | None:
+    """The first that is not equal in both, in words; None if nothing is."""
+    ours, theirs = _without_rng(one), _without_rng(other)
+    for rank, steps in sorted(ours.items()):
+        for step, digests in sorted(steps.items()):
+            if one.sample_ids[rank][step] != other.sample_ids.get(rank, {}).get(step):
+                return f"the samples of update {step} on rank {rank}"
+            for name, digest in digests.items():
+                if theirs.get(rank, {}).get(step, {}).get(name) != digest:
+                    return f"{name} after update {step} on rank {rank}"
+    return None if (ours, one.final) == (theirs, other.final) else "their number of updates or their final state"
 
 
 def _without_rng(baseline: Baseline) -> dict[int, dict[int, Mapping[str, str]]]:

@@ -104,3 +104,48 @@ for _ in range(2):
     assert history.outcome.exit_code == 0
     # The first evaluation begins while the first training batch waits; it is not counted, nor does it count others.
     assert [e.data["ids"] for e in history.of(Kind.UPDATE, rank=0)] == [[0, 2], [4, 6]]
+
+
+TRAIN = """
+model = torch.nn.Linear(1, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+def update(x):
+    optimizer.zero_grad()
+    model({input}).sum().backward()
+    optimizer.step()
+loader = DataLoader(torch.arange(100.0, 112.0).unsqueeze(1), 2)
+"""
+LOOPS = {
+    "passing over what was trained on before a resume": (
+        "for i, x in enumerate(loader):\n    if i >= 3:\n        update(x)\n",
+        [[6, 7], [8, 9], [10, 11]],
+    ),
+    "one update of two batches": (
+        (
+            "batches = iter(loader)\nfor x in batches:\n    model({input}).sum().backward()\n    x = next(batches)\n"
+            "    update(x)\n"
+        ),
+        [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9, 10, 11]],
+    ),
+}
+
+
+@pytest.mark.parametrize("given", ["x", "x.clone()"], ids=["the batch itself", "a copy of it, as on a GPU"])
+@pytest.mark.parametrize("how", LOOPS)
+def test_batches_that_were_only_read_are_not_counted(run: Run, how: str, given: str) -> None:
+    loop, expected = LOOPS[how]
+    history = run(LOADER + TRAIN.format(input=given) + loop.format(input=given) + END)
+    assert history.outcome.exit_code == 0
+    assert [e.data["ids"] for e in history.of(Kind.UPDATE, rank=0)] == expected
+
+
+def test_a_batch_that_is_read_ahead_counts_when_it_is_used(run: Run) -> None:
+    loop = """
+batches = iter(loader)
+ahead = next(batches)
+while ahead is not None:
+    x, ahead = ahead, next(batches, None)
+    update(x)
+"""
+    history = run(LOADER + TRAIN.format(input="x") + loop + END)
+    assert [e.data["ids"] for e in history.of(Kind.UPDATE, rank=0)] == [[2 * i, 2 * i + 1] for i in range(6)]

@@ -15,8 +15,8 @@ from typing import Literal
 from harness.checks.collectives import Deviation, first_deviation
 from harness.checks.ends import End, ends_of, fatal_at_exit
 from harness.checks.loaders import Parting, parting
-from harness.checks.progress import progress
-from harness.checks.records import failed_restarts
+from harness.checks.progress import progress, stuck_in_teardown
+from harness.checks.records import failed_restarts, listed
 from harness.history import Baseline, History
 from harness.wire import Event, Kind
 
@@ -65,7 +65,12 @@ def _first_cause(history: History, restart: int, baseline: Baseline | None) -> C
         return early
     if died is not None:
         return died
-    return _left_early(history, restart, ends) or _teardown(history, restart, ends) or _hang(history, restart)
+    return (
+        _stuck_at_the_end(history, restart, ends)
+        or _left_early(history, restart, ends)
+        or _teardown(history, restart, ends)
+        or _hang(history, restart)
+    )
 
 
 # -- the ranks parted ----------------------------------------------------------------------------------------------
@@ -207,6 +212,22 @@ def _of_end(end: End, restart: int) -> Cause:
 
 
 # -- nobody died ---------------------------------------------------------------------------------------------------
+
+
+def _stuck_at_the_end(history: History, restart: int, ends: Mapping[int, End]) -> Cause | None:
+    stuck = stuck_in_teardown(history, restart)
+    if not stuck:
+        return None
+    return Cause(
+        rank=stuck[0].rank if len(stuck) == 1 else None,
+        restart=restart,
+        step=stuck[0].step,
+        phase="teardown",
+        operation=None,
+        how="hang",
+        detail=f"{listed([e.rank for e in stuck])} came to the end of the training and stayed in the teardown",
+        event=stuck[0],
+    )
 
 
 def _left_early(history: History, restart: int, ends: Mapping[int, End]) -> Cause | None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from harness.checks.base import Verdict, guarantee, invalid, unknown, valid
-from harness.checks.progress import progress
+from harness.checks.progress import progress, stuck_in_teardown
+from harness.checks.records import listed
 from harness.history import Baseline, History
 from harness.wire import Event, Kind
 
@@ -15,6 +16,13 @@ def ends_in_time(history: History, _: Baseline | None) -> Verdict:
     outcome, bound_s = history.outcome, history.plan.deadline_s
     if not outcome.timed_out:
         return valid(f"ended after {outcome.duration_s:.1f} s of {bound_s:g} s")
+    if stuck := stuck_in_teardown(history, history.restarts):
+        return invalid(
+            f"still running after {bound_s:g} s: {listed([e.rank for e in stuck])} in the teardown, after the last "
+            f"update; what it was doing is in rank-{stuck[0].rank}/stacks-{stuck[0].restart}.txt",
+            stuck[0],
+            rank=stuck[0].rank if len(stuck) == 1 else None,
+        )
     seen = progress(history, history.restarts)
     culprits = seen.absent or seen.behind
     return invalid(

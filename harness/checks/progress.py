@@ -60,3 +60,18 @@ def progress(history: History, restart: int) -> Progress:
         calls={f"rank {rank}": count for rank, count in calls.items()},
         last=min((sent[rank][-1] for rank in ahead), key=lambda e: e.t_ns, default=None),
     )
+
+
+def stuck_in_teardown(history: History, restart: int) -> list[Event]:
+    """The last event of each rank that was still in its teardown, if all the others had left with exit code 0."""
+    stuck = []
+    for rank in history.ranks:
+        events = history.of(rank=rank, restart=restart)
+        if not events:
+            return []
+        last = events[-1]
+        if last.phase == "teardown" and last.kind != Kind.EXIT:
+            stuck.append(last)
+        elif last.kind != Kind.EXIT or last.data["code"] != 0:
+            return []
+    return stuck

@@ -13,6 +13,7 @@ finished call while it holds its queue, so that both can wait for ever (seen on 
 from __future__ import annotations
 
 import functools
+import gc
 import sys
 from collections.abc import Callable, Iterator
 from datetime import timedelta
@@ -67,6 +68,10 @@ _NOT_THE_SCRIPT = (torch.__path__[0], str(Path(__file__).parents[1]), "<")
 
 _recorder: Recorder
 _triggers: Triggers
+# Stock groups, held until the script is done. Else a DDP object that outlives destroy_process_group() may be the last
+# to hold one, and frees it with the interpreter locked: it waits for gloo's threads, and they for the lock.
+_keep = True
+_kept: list[Any] = []
 
 
 class _Call:
@@ -133,6 +138,8 @@ class RecordingProcessGroup(_Stock):  # type: ignore[misc]
     def __init__(self, store: Any, rank: int, size: int) -> None:
         super().__init__(rank, size)  # of the C++ constructors only this one lets methods be overridden
         self.inner = _Stock(store, rank, size)
+        if _keep:
+            _kept.append(self.inner)
         self.calls = 0
 
     def get_group_store(self) -> Any:
@@ -176,13 +183,22 @@ def _override_methods() -> None:
             setattr(RecordingProcessGroup, name, _recorded(name, operation))
 
 
-def install(recorder: Recorder, triggers: Triggers, *, timeout_s: float) -> None:
+def release() -> None:
+    """Let go of the groups of a script that is done: gloo's threads end here, with the interpreter unlocked."""
+    gc.collect()  # a DDP object that is garbage in a cycle goes first
+    _kept.clear()
+
+
+def install(recorder: Recorder, triggers: Triggers, *, timeout_s: float, safe_teardown: bool = True) -> None:
     """Make every process group from now on a recording one, with collectives bounded by ``timeout_s``.
 
     The bound replaces the script's own: a run has to end within its deadline.
+
+    Args:
+        safe_teardown: keep scripts from hanging or aborting in their teardown; see ``release``.
     """
-    global _recorder, _triggers
-    _recorder, _triggers = recorder, triggers
+    global _recorder, _triggers, _keep
+    _recorder, _triggers, _keep = recorder, triggers, safe_teardown
     _override_methods()
     _c10d.ProcessGroup = RecordingProcessGroup
 

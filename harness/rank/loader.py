@@ -79,7 +79,7 @@ def install(recorder: Recorder, triggers: Triggers, steps: Steps) -> None:
         seen = {"loader": current.loader, "epoch": current.epoch, "index": current.batches, "ids": ids}
         current.batches += 1
         recorder.emit(Kind.BATCH, **seen)
-        steps.batch_loaded(seen)
+        steps.batch_loaded(seen, batch)
         return batch
 
     def _end(current: _Pass) -> None:

@@ -7,7 +7,6 @@ run(script, args)                                warm: called in the forked proc
 from __future__ import annotations
 
 import faulthandler
-import gc
 import json
 import os
 import platform
@@ -47,12 +46,13 @@ def run(script: str, args: list[str]) -> int:
     _record_start(recorder, script)
     shared_memory.watch(recorder)
     steps, triggers = _install(recorder, run_dir, rank, restart)
+    from harness.rank import collectives
+
     code = _run_script(recorder, triggers, script, args)
     state = {**steps.digests(), "magnitudes": steps.magnitudes()} if steps.has_model else {}
-    if threads := _native_threads():
-        gc.collect()  # a DDP object that is garbage in a cycle holds its group, and so gloo's threads, until collected
-        threads = _native_threads()
-    recorder.emit(Kind.EXIT, code=code, **state, threads=threads, sources=_sources())
+    if code == 0 and _native_threads():  # after an error its threads may still wait for peers
+        collectives.release()
+    recorder.emit(Kind.EXIT, code=code, **state, threads=_native_threads(), sources=_sources())
     return code
 
 
@@ -107,7 +107,8 @@ def _install(recorder: Recorder, run_dir: Path, rank: int, restart: int) -> tupl
     # torch.distributed.nn first: imported later, its default arguments pin the process group, so that
     # destroy_process_group() cannot end gloo's threads, and one of them may abort the exiting interpreter. Imported
     # here, it makes every script immune; CHAOS_SAFE_TEARDOWN=0 leaves a script as it is.
-    if os.environ.get("CHAOS_SAFE_TEARDOWN", "1") != "0":
+    safe_teardown = os.environ.get("CHAOS_SAFE_TEARDOWN", "1") != "0"
+    if safe_teardown:
         import torch.distributed.nn  # noqa: F401
 
     from harness.rank import collectives, loader, storage
@@ -128,7 +129,7 @@ def _install(recorder: Recorder, run_dir: Path, rank: int, restart: int) -> tupl
     )
     steps = Steps(recorder, step_of_state(run_dir, rank, restart))
     recorder.on_phase = triggers.at_phase
-    collectives.install(recorder, triggers, timeout_s=plan["collective_timeout_s"])
+    collectives.install(recorder, triggers, timeout_s=plan["collective_timeout_s"], safe_teardown=safe_teardown)
     steps.install()
     loader.install(recorder, triggers, steps)
     storage.install(recorder, triggers, steps)

@@ -18,6 +18,7 @@ import torch.distributed as dist
 from torch.nn.modules.module import register_module_forward_pre_hook
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
+from harness.rank.batches import WaitingBatches
 from harness.rank.digest import magnitudes, optimizer_digest, rng_digest, tensors_digest
 from harness.rank.recorder import Recorder
 from harness.wire import Kind, Phase
@@ -54,7 +55,7 @@ class Steps:
         self._is_probing_optimizer = False
         self._buffers_before: str | None = None
         self._lr: list[float] = []
-        self._loaded: list[dict[str, Any]] = []  # batches handed out and not used yet
+        self._waiting = WaitingBatches()
         self._used: list[dict[str, Any]] = []  # batches of the update that is being made
 
     # -- where the script is -------------------------------------------------------------------------------------
@@ -62,8 +63,9 @@ class Steps:
     def enter(self, phase: Phase) -> None:
         self._recorder.enter(phase, self.updates + (phase in _UPDATING))
 
-    def batch_loaded(self, batch: dict[str, Any]) -> None:
-        self._loaded.append(batch)
+    def batch_loaded(self, seen: dict[str, Any], batch: Any) -> None:
+        """A DataLoader handed out ``batch``; ``seen`` is what was recorded of it."""
+        self._waiting.append(seen, batch)
 
     def resumed(self, step: int) -> None:
         """The checkpoint store says that it gave the script the state after ``step``."""
@@ -78,19 +80,16 @@ class Steps:
         self._wrap_backward()
         self._wrap_teardown()
 
-    def _before_forward(self, module: torch.nn.Module, _inputs: Any) -> None:
+    def _before_forward(self, module: torch.nn.Module, inputs: Any) -> None:
         # Submodules find the phase set already, some of them in evaluation mode; only the outermost call changes it.
         is_training = module.training and torch.is_grad_enabled()
         if self._recorder.phase == "forward" or (self._recorder.phase == "eval" and not is_training):
             return
         if not is_training:
-            # What was evaluated came from the loader that was read last; another one's batch may wait to be trained on.
-            read_last = self._loaded[-1]["loader"] if self._loaded else None
-            self._loaded = [batch for batch in self._loaded if batch["loader"] != read_last]
+            self._waiting.evaluated()
             self.enter("eval")
             return
-        self._used.extend(self._loaded)
-        self._loaded = []
+        self._used.extend(self._waiting.trained_on(inputs, is_first=not self._started and not self._used))
         if all(known() is not module for known in self._models):
             self._models.append(weakref.ref(module))
         if not self._started and self._buffers_before is None:

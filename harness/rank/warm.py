@@ -34,6 +34,7 @@ PRELOAD = (
     "torch.utils.data",
     "harness.checkpoint.store",
     "harness.rank.agent",
+    "harness.rank.batches",
     "harness.rank.collectives",
     "harness.rank.loader",
     "harness.rank.resume",

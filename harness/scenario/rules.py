@@ -152,6 +152,9 @@ def outcome_fits_faults(scenario: Scenario) -> Iterator[Problem]:
     match scenario.expect.outcome:
         case "clean" if scenario.faults:
             yield Problem(outcome, "clean is a run without faults; leave the faults out, or expect another outcome")
+        case "recovers" if not scenario.faults:
+            wants = "recovers needs a fault to recover from; add a [[fault]], or expect clean"
+            yield Problem(outcome, wants, needs=(("fault",),))
         case "recovers":
             for path, fault in _numbered(scenario):
                 if fault.ends_rank and fault.at.restart >= scenario.max_restarts:

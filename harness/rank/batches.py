@@ -1,0 +1,76 @@
+"""Which of the batches that were handed out a forward pass trains on.
+
+Not each batch that was read is trained on: after a resume many scripts read and pass over what was trained on before,
+some read a batch ahead, and evaluation reads its own. Where the model's inputs are a batch's own tensors (on the CPU,
+as a rule) their addresses tell; where they were copied, order does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+
+@dataclass(frozen=True)
+class _Waiting:
+    seen: dict[str, Any]
+    addresses: frozenset[int]
+
+    @property
+    def loader(self) -> Any:
+        return self.seen["loader"]
+
+
+class WaitingBatches:
+    """Batches that were handed out and not used yet, the oldest first."""
+
+    def __init__(self) -> None:
+        self._batches: list[_Waiting] = []
+
+    def append(self, seen: dict[str, Any], batch: Any) -> None:
+        self._batches.append(_Waiting(seen, frozenset(_addresses(batch))))
+
+    def evaluated(self) -> None:
+        """What was evaluated came from the loader that was read last; another one's batch may wait for training."""
+        if self._batches:
+            read_last = self._batches[-1].loader
+            self._batches = [batch for batch in self._batches if batch.loader != read_last]
+
+    def trained_on(self, inputs: Any, *, is_first: bool) -> list[dict[str, Any]]:
+        """Take out and return the batches that a forward pass with ``inputs`` uses.
+
+        Args:
+            is_first: nothing was trained on in this process yet, so what the same loader gave before was passed over.
+        """
+        addresses = frozenset(_addresses(inputs))
+        # Of equal addresses the newest counts: a batch that was passed over is freed, and the next one takes its place.
+        matched = {b.loader: i for i, b in enumerate(self._batches) if b.addresses & addresses}
+        used, waiting = [], []
+        for index, batch in enumerate(self._batches):
+            newest = matched.get(batch.loader)
+            if newest is None:
+                is_passed_over = is_first and any(later.loader == batch.loader for later in self._batches[index + 1 :])
+                if not is_passed_over and not matched:
+                    used.append(batch.seen)
+                elif not is_passed_over:
+                    waiting.append(batch)
+            elif index == newest:
+                used.append(batch.seen)
+            elif index > newest:
+                waiting.append(batch)  # read ahead
+        self._batches = waiting
+        return used
+
+
+def _addresses(values: Any) -> Iterator[int]:
+    if isinstance(values, torch.Tensor):
+        yield values.data_ptr()
+    elif isinstance(values, Mapping):
+        for value in values.values():
+            yield from _addresses(value)
+    elif isinstance(values, (list, tuple)):
+        for value in values:
+            yield from _addresses(value)
