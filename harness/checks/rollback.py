@@ -92,7 +92,7 @@ def _state_unlike(history: History, done: Updates, rank: int, restart: int, left
     for what in SHARED:
         if all(state.data[what] != recorded.data[what] for recorded in earlier):
             return invalid(
-                f"rank {rank} started restart {restart} from step {step}, but its {what} state is not that of that step",
+                f"rank {rank} started restart {restart} from step {step}, but its {what} state is not that step's",
                 state,
                 step=step,
                 seen={
