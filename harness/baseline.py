@@ -19,12 +19,13 @@ from typing import Any
 from filelock import FileLock
 
 from harness.errors import RecordError
-from harness.history import Baseline, History, load_history
+from harness.history import UNREADABLE, Baseline, History, load_history
 from harness.plan import Expect, Plan, write_plan
 from harness.wire import Event, Kind
 
 BASELINE_JSON = "baseline.json"
 RECHECK_EVERY = 50
+FORMAT = 2  # of what is kept; raise it with every change of what a baseline holds
 _DIGESTS = ("params", "optimizer", "buffers")
 
 Launch = Callable[[Plan, Path], None]
@@ -89,7 +90,7 @@ def make_baseline(history: History) -> Baseline:
     final: dict[str, str] = {}
     updates: dict[int, dict[int, Mapping[str, str]]] = {}
     sample_ids: dict[int, dict[int, list[int] | None]] = {}
-    collectives: dict[int, dict[int, dict[str, int]]] = {}
+    collectives: dict[int, dict[int, dict[str, list[list[Any]]]]] = {}
     magnitudes: tuple[tuple[str, int, float, float], ...] = ()
     reason = ""
     for rank in history.ranks:
@@ -105,7 +106,8 @@ def make_baseline(history: History) -> Baseline:
         sample_ids[rank] = {event.step: event.data["ids"] for event in steps}
         for event in history.of(Kind.COLLECTIVE, rank=rank, restart=0):
             phases = collectives.setdefault(rank, {}).setdefault(event.step, {})
-            phases[event.phase] = phases.get(event.phase, 0) + 1
+            what = [event.data[name] for name in ("op", "reduce_op", "numel", "dtype")]
+            phases.setdefault(event.phase, []).append(what)
     return Baseline(
         repeatable=None,
         final=final,
@@ -140,7 +142,7 @@ def load_baseline(run_dir: Path) -> Baseline | None:
         return None
     try:
         return _from_json(json.loads(path.read_text()))
-    except (OSError, ValueError, TypeError, KeyError) as error:
+    except UNREADABLE as error:
         raise RecordError(f"{path}: no readable baseline ({error}); run the scenario again") from error
 
 
@@ -166,7 +168,9 @@ def compared(one: Baseline, other: Baseline) -> Baseline:
         return replace(one, repeatable=False, reason=f"of two runs without faults the second differs: {other.reason}")
     if different := _difference(one, other):
         return replace(one, repeatable=False, reason=f"two runs without faults differ in {different}")
-    return replace(one, repeatable=True, updates=one.updates if one.updates == other.updates else _without_rng(one))
+    updates = one.updates if one.updates == other.updates else _without_rng(one)
+    collectives = one.collectives if one.collectives == other.collectives else {}  # they may depend on the time
+    return replace(one, repeatable=True, updates=updates, collectives=collectives)
 
 
 def _difference(one: Baseline, other: Baseline) -> str | None:
@@ -217,19 +221,23 @@ def _sha256(path: str) -> str | None:
 def _load_kept(place: Path) -> tuple[Baseline, int, dict[str, str]] | None:
     try:
         raw: dict[str, Any] = json.loads((place / BASELINE_JSON).read_text())
+        if raw["format"] != FORMAT:
+            return None
         sources: dict[str, str] = raw["sources"]
         baseline = _from_json(raw["baseline"])
         if any(_sha256(path) != digest for path, digest in sources.items()):
             return None
         # One that failed or did not repeat itself gets another chance each time: the machine may have been the cause.
         return (baseline, raw["uses"], sources) if baseline.repeatable else None
-    except (OSError, ValueError, TypeError, KeyError):
+    except UNREADABLE:
         return None  # absent, damaged, or of an older version: it is made anew
 
 
 def _write_kept(place: Path, baseline: Baseline, uses: int, sources: dict[str, str]) -> None:
     temporary = place / f".{BASELINE_JSON}.tmp"
-    temporary.write_text(json.dumps({"baseline": asdict(baseline), "uses": uses, "sources": sources}) + "\n")
+    temporary.write_text(
+        json.dumps({"format": FORMAT, "baseline": asdict(baseline), "uses": uses, "sources": sources}) + "\n"
+    )
     temporary.replace(place / BASELINE_JSON)
 
 

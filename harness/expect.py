@@ -1,7 +1,7 @@
 """Is the run what its scenario expects? Every verdict is weighed; none that is unknown passes.
 
 What each expected outcome demands, beside the numbers that the scenario states:
-    clean, recovers   the job ends well, and nothing is broken
+    clean, recovers   the job ends well, and nothing is broken; for recovers an update must be on record
     stops             the job fails in time, the culprit is named, and nothing durable is damaged
     detected          what the scenario lists is found broken, where it says, and nothing else before it
     refuses           the job fails by a refusal, and nothing durable is damaged
@@ -214,6 +214,8 @@ def _problems(history: History, verdicts: dict[str, Verdict]) -> Iterator[_Probl
             yield problem
     if expect.restarts is not None and history.restarts != expect.restarts:
         yield _Problem(f"{expect.restarts} restarts are expected, and there were {history.restarts}")
+    if expect.outcome == "recovers" and not history.of(Kind.UPDATE):
+        yield _Problem("no update is on record: nothing shows that the state was recovered", is_open=True)
     yield from _wrong_resume(history)
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -14,6 +15,10 @@ from harness.plan import Plan, load_plan
 from harness.wire import OUTCOME_JSON, Event, Kind
 
 SIGTERM_HEADER = "chaos: SIGTERM"
+_NUMBER = "(0|[1-9][0-9]{0,8})"
+_OF_PROCESS = re.compile(rf"rank-{_NUMBER}/(?:events-{_NUMBER}\.jsonl|stacks-{_NUMBER}\.txt)")
+# Beside OSError: what reading a JSON file and taking it apart may raise, whatever stands in it.
+UNREADABLE = (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,7 +68,7 @@ class Baseline:
         updates: per rank, per step: the digests of the state after that update (``params optimizer buffers``, and
             ``rng`` if the random generators repeat themselves from run to run).
         sample_ids: per rank, per step: the sample ids of that update, None if unknown.
-        collectives: per rank, per step: how many collectives it sent in each phase.
+        collectives: per rank, per step, per phase: what it sent, in order: (op, reduce_op, numel, dtype).
         magnitudes: of rank 0's final parameters: (name, number of elements, sum, L2 norm).
         reason: why there is nothing to compare with, if so.
     """
@@ -72,7 +77,7 @@ class Baseline:
     final: Mapping[str, str]
     updates: Mapping[int, Mapping[int, Mapping[str, str]]]
     sample_ids: Mapping[int, Mapping[int, list[int] | None]]
-    collectives: Mapping[int, Mapping[int, Mapping[str, int]]] = field(default_factory=dict)
+    collectives: Mapping[int, Mapping[int, Mapping[str, Sequence[Sequence[Any]]]]] = field(default_factory=dict)
     magnitudes: tuple[tuple[str, int, float, float], ...] = ()
     reason: str = ""
 
@@ -149,17 +154,29 @@ def load_history(run_dir: Path) -> History:
     events: list[Event] = []
     stacks: dict[tuple[int, int], str] = {}
     damaged: list[str] = []
-    for path in sorted(run_dir.glob("rank-*/events-*.jsonl")):
-        events.extend(_load_events(path, damaged))
-    for path in run_dir.glob("rank-*/stacks-*.txt"):
+    for path, rank, restart in _of_processes(run_dir, "events-*.jsonl"):
+        events.extend(_load_events(path, rank, restart, damaged))
+    for path, rank, restart in _of_processes(run_dir, "stacks-*.txt"):
+        if not path.is_file():
+            continue
         ended = path.with_name(path.name.replace("stacks", "sigterm"))
         text = path.read_text(errors="replace")
-        if ended.exists() and (dump := ended.read_text(errors="replace")):
+        if ended.is_file() and (dump := ended.read_text(errors="replace")):
             text += f"{SIGTERM_HEADER}\n{dump}"
         if text:
-            stacks[_process_of(path)] = text
+            stacks[rank, restart] = text
+    damaged.extend(_cut_off(plan, outcome, events))
     events.sort(key=lambda e: (e.t_ns, e.rank, e.seq))
     return History(plan, outcome, tuple(events), stacks, tuple(damaged))
+
+
+def _cut_off(plan: Plan, outcome: Outcome, events: list[Event]) -> Iterator[str]:
+    """Records that stop before the end of a run that ended well: a disk was full, or lines were lost since."""
+    last = max((event.restart for event in events), default=0)
+    if outcome.exit_code == 0:
+        left = {event.rank for event in events if event.kind == Kind.EXIT and event.restart == last}
+        for rank in sorted(set(range(plan.ranks)) - left):
+            yield f"rank-{rank}/events-{last}.jsonl: the run ended well, but this record stops before its end"
 
 
 def load_outcome(run_dir: Path) -> Outcome:
@@ -173,24 +190,52 @@ def load_outcome(run_dir: Path) -> Outcome:
         raw = json.loads(path.read_text())
         raw["agent_exits"] = tuple(AgentExit(**e) for e in raw["agent_exits"])
         raw["leftovers"] = tuple(raw["leftovers"])
-        return Outcome(**raw)
-    except (OSError, ValueError, TypeError, KeyError) as error:
+        outcome = Outcome(**raw)
+        _check_types(outcome)
+        return outcome
+    except UNREADABLE as error:
         raise RecordError(f"{path}: no readable outcome of a run ({error}); was the run ended from outside?") from error
 
 
-def _process_of(path: Path) -> tuple[int, int]:
-    return int(path.parent.name.removeprefix("rank-")), int(path.stem.rpartition("-")[2])
+def _check_types(outcome: Outcome) -> None:
+    numbers = [outcome.started_ns, outcome.ended_ns, *(n for e in outcome.agent_exits for n in (e.pid, e.local_rank))]
+    codes = [code for code in (outcome.exit_code, *(e.exit_code for e in outcome.agent_exits)) if code is not None]
+    if not all(type(number) is int for number in (*numbers, *codes)):
+        raise ValueError("a time, pid, rank or exit code is no whole number")
+    flag: Any = outcome.timed_out
+    if type(flag) is not bool or not all(isinstance(line, str) for line in outcome.leftovers):
+        raise ValueError("timed_out is no boolean, or a leftover no string")
 
 
-def _load_events(path: Path, damaged: list[str]) -> Iterable[Event]:
-    rank, restart = _process_of(path)
-    lines = path.read_bytes().split(b"\n")
+def _of_processes(run_dir: Path, pattern: str) -> Iterator[tuple[Path, int, int]]:
+    """The files of this kind with their rank and restart; copies and whatever else has a like name are left out."""
+    for path in sorted(run_dir.glob(f"rank-*/{pattern}")):
+        if found := _OF_PROCESS.fullmatch(path.relative_to(run_dir).as_posix()):
+            yield path, int(found[1]), int(found[2] if found[3] is None else found[3])
+
+
+def _load_events(path: Path, rank: int, restart: int, damaged: list[str]) -> Iterator[Event]:
+    where = f"{path.parent.name}/{path.name}"
+    try:
+        lines = path.read_bytes().split(b"\n")
+    except OSError as error:
+        damaged.append(f"{where}: cannot be read: {error.strerror}")
+        return
     last = lines.pop()  # what follows the last newline: empty, or a line torn by the end of the process
     for seq, line in enumerate(lines, start=1):
         try:
-            raw: dict[str, Any] = json.loads(line)
-            yield Event(rank, restart, seq, raw.pop("t"), raw.pop("kind"), raw.pop("step"), raw.pop("phase"), raw)
-        except (ValueError, KeyError, AttributeError) as error:
-            damaged.append(f"{path.parent.name}/{path.name}:{seq}: {error}")
+            yield _event(rank, restart, seq, json.loads(line))
+        except UNREADABLE as error:
+            damaged.append(f"{where}:{seq}: {error!r}" if isinstance(error, KeyError) else f"{where}:{seq}: {error}")
     if last and not lines:
-        damaged.append(f"{path.parent.name}/{path.name}:1: the only line is torn")
+        damaged.append(f"{where}:1: the only line is torn")
+
+
+def _event(rank: int, restart: int, seq: int, raw: Any) -> Event:
+    if not isinstance(raw, dict):
+        raise TypeError(f"an event is an object, not {type(raw).__name__}")
+    wanted: dict[str, type] = {"t": int, "kind": str, "step": int, "phase": str}
+    for name, kind in wanted.items():
+        if type(raw[name]) is not kind:
+            raise TypeError(f"{name} is no {kind.__name__}, but {type(raw[name]).__name__}")
+    return Event(rank, restart, seq, raw.pop("t"), raw.pop("kind"), raw.pop("step"), raw.pop("phase"), raw)

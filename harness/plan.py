@@ -11,13 +11,13 @@ import subprocess
 from dataclasses import asdict, dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from harness.errors import RecordError
 from harness.faults import Fault, load_fault
 from harness.scenario import Broken, Device, Expect, Expected, Scenario
 from harness.scenario.workloads import is_own_script
-from harness.wire import PLAN_JSON
+from harness.wire import GUARANTEE_NAMES, PLAN_JSON
 
 __all__ = ["Broken", "Device", "Expect", "Expected", "Plan", "load_plan", "make_plan", "write_plan"]
 
@@ -183,6 +183,28 @@ def load_plan(run_dir: Path) -> Plan:
         for name in ("args", "preload", "guarantees"):
             raw[name] = tuple(raw[name])
         raw["faults"] = tuple(load_fault(f) for f in raw["faults"])
-        return Plan(expect=Expect(**expect), **raw)
-    except (OSError, ValueError, TypeError, KeyError) as error:
+        plan = Plan(expect=Expect(**expect), **raw)
+        if problem := _problem(plan):
+            raise ValueError(problem)
+        return plan
+    except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise RecordError(f"{path}: no readable plan ({error}); is this a run directory?") from error
+
+
+def _problem(plan: Plan) -> str | None:
+    """What no judgement could be made with; the scenario's own loader has checked all else."""
+    if plan.expect.outcome not in get_args(Expected):
+        return f"unknown expect.outcome {plan.expect.outcome!r}; allowed: {', '.join(get_args(Expected))}"
+    for name in (*plan.guarantees, *(b.guarantee for b in plan.expect.broken)):
+        if name not in GUARANTEE_NAMES:
+            return f"unknown guarantee {name!r}; allowed: {', '.join(GUARANTEE_NAMES)}"
+    for field_name in ("ranks", "max_restarts", "num_planned_faults"):
+        if type(value := getattr(plan, field_name)) is not int or value < (field_name == "ranks"):
+            return f"{field_name} must be a whole number, not {value!r}"
+    for field_name in ("collective_timeout_s", "deadline_s"):
+        if type(value := getattr(plan, field_name)) not in (int, float):
+            return f"{field_name} must be a number, not {value!r}"
+    for field_name in ("name", "script", "title", "launcher", "device"):
+        if not isinstance(value := getattr(plan, field_name), str):
+            return f"{field_name} must be a string, not {value!r}"
+    return None

@@ -58,7 +58,8 @@ class Kind(StrEnum):
     GROUP = "group"
     # ``phase`` was entered
     PHASE = "phase"
-    # an iteration over a DataLoader begins: loader (its number), epoch, length (batches; None: unknown)
+    # an iteration over a DataLoader begins: loader (its number), epoch, length (batches; None: unknown),
+    # distributed (whether its sampler divides one data set among the ranks)
     LOADER = "loader"
     # loader, epoch, index (from 0 in this iteration), ids (sample ids; None: unknown)
     BATCH = "batch"
@@ -67,7 +68,7 @@ class Kind(StrEnum):
     # at issue: group, call (from 1 in this group), op, reduce_op, numel, dtype, root, site ("file:line"); faulted
     # ("skipped": asked for and not sent, "extra": sent and not asked for) only where a fault acted
     COLLECTIVE = "collective"
-    # after an update: params, optimizer, buffers, rng (digests, hex), scaler, lr (list), ids, epoch, batches
+    # after an update: params, optimizer, buffers, rng (digests, hex), scaler, lr (list), ids, epoch, batches, sharded
     UPDATE = "update"
     # before this process's first update: params, optimizer, buffers; matched_step, claimed_step (None: unknown)
     STATE = "state"

@@ -260,7 +260,7 @@ class Story:
 def baseline(ranks: int = 2, steps: int = 12, **changes: Any) -> Baseline:
     """The fault-free run of the same job."""
     every = range(1, steps + 1)
-    sent: dict[int, dict[str, int]] = {step: {"backward": 1} for step in every}
+    sent: dict[int, dict[str, Any]] = {step: {"backward": [["all_reduce", "SUM", 500, "float32"]]} for step in every}
     fields: dict[str, Any] = {
         "collectives": dict.fromkeys(range(ranks), sent),
         "repeatable": True,

@@ -266,6 +266,18 @@ def idle() -> Story:
     return story.exits(0, 0).exits(1, 0)
 
 
+def recovering_without_updates() -> Story:
+    """A script of raw tensors: it ends well after a restart, and nothing tells what its state is worth."""
+    story = recovering(wanted=Expect(outcome="recovers"))
+    return story.drop(Kind.UPDATE).drop(Kind.STATE)
+
+
+def test_a_recovery_without_any_update_on_record_is_unknown() -> None:
+    found = judged(recovering_without_updates())
+    assert found.outcome != "passed"
+    assert "no update is on record: nothing shows that the state was recovered" in found.problems
+
+
 @pytest.mark.parametrize(
     "tell", [lambda: damaged(clean()), idle], ids=["a line of the record is damaged", "nothing at all was done"]
 )

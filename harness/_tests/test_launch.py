@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -201,6 +202,52 @@ def test_a_warm_parent_that_was_killed_is_replaced(tmp_path: Path) -> None:
         assert run(TRAIN).outcome.exit_code == 0
 
 
+# One that holds the run's lock, and one that does not: subprocess closes the descriptors that it is not told of.
+FORKED = "if os.fork() == 0:\n    os.setsid()\n    signal.pause()\n"
+STARTED = 'subprocess.Popen(["sleep", "90"], start_new_session=True)\n'
+
+
+@pytest.mark.parametrize(
+    ("kind", "text"),
+    [
+        pytest.param("warm", FORKED, id="warm, a fork"),
+        pytest.param("warm", STARTED, id="warm, a program"),
+        pytest.param("torchrun", FORKED, id="torchrun, a fork"),
+    ],
+)
+def test_a_supervisor_that_was_killed_leaves_nothing(kind: str, text: str, tmp_path: Path) -> None:
+    record = tmp_path / "run-0" / "rank-0" / "events-0.jsonl"
+    family: list[psutil.Process] = []
+
+    def all_are_there() -> bool:
+        if not record.exists() or "\n" not in record.read_text():
+            return False
+        rank = psutil.Process(json.loads(record.read_text().splitlines()[0])["pid"])
+        family[:] = [rank, *rank.children()]
+        return len(family) == 2
+
+    def kill_supervisor() -> None:
+        if settle(all_are_there, 60.0):
+            agent, supervisor, *_ = family[0].parents()
+            assert agent.ppid() == supervisor.pid
+            supervisor.kill()
+
+    killer = threading.Thread(target=kill_supervisor)
+    (tmp_path / "next").mkdir()
+    with LAUNCHERS[kind]() as launcher:
+        killer.start()
+        with pytest.raises(LaunchError, match=r"the supervisor ended with exit code -9, and it left no outcome\.json"):
+            make_run(launcher, tmp_path)("import signal, subprocess\n" + text + "signal.pause()\n", ranks=1)
+        killer.join()
+        assert is_gone(tmp_path / "run-0")
+        _gone, alive = psutil.wait_procs(family, timeout=1.0)
+        for process in alive:
+            process.kill()
+        assert len(family) == 2
+        assert not alive
+        assert make_run(launcher, tmp_path / "next")(TRAIN).outcome.exit_code == 0
+
+
 def test_a_script_that_cannot_be_imported_ends_the_run_with_its_error(run: Run) -> None:
     history = run("import no_such_package\n")
     assert history.outcome.exit_code == 1
@@ -208,8 +255,12 @@ def test_a_script_that_cannot_be_imported_ends_the_run_with_its_error(run: Run) 
 
 
 def test_a_missing_preload_is_told_by_name(tmp_path: Path) -> None:
-    with WarmLauncher() as launcher, pytest.raises(LaunchError, match="no_such_package"):
+    with WarmLauncher() as launcher, pytest.raises(LaunchError) as raised:
         make_run(launcher, tmp_path)(TRAIN, preload=("no_such_package",))
+    assert str(raised.value) == (
+        "preload: the package no_such_package cannot be imported: "
+        "ModuleNotFoundError: No module named 'no_such_package'"
+    )
 
 
 def test_a_warm_rank_finds_imported_what_takes_long_to_import(run: Run, tmp_path: Path) -> None:

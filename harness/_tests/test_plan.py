@@ -150,8 +150,25 @@ DAMAGED = {
     "no file": None,
     "half a file": lambda text: text[: len(text) // 2],
     "a fault of an unknown kind": lambda text: text.replace('"kill"', '"kil"'),
+    "null": lambda _: "null",
+    "a list": lambda _: "[]",
+    "too deep": lambda _: "[" * 200_000,
+    "ranks in words": lambda text: text.replace('"ranks": 3', '"ranks": "3"'),
+    "no ranks": lambda text: text.replace('"ranks": 3', '"ranks": 0'),
     "an unknown field": lambda text: text.replace('"title"', '"titel"'),
 }
+
+
+@pytest.mark.parametrize(
+    ("old", "new"), [('"detected"', '"nope"'), ('"RollbackExact"', '"Nope"'), ('"SamplesOnce"', '"Nope"')]
+)
+def test_a_plan_with_an_unknown_name_is_refused_by_that_name(here: Path, old: str, new: str) -> None:
+    write_plan(make_plan(scenario_at(here / "s.toml"), device="cpu"), here)
+    text = (here / "plan.json").read_text()
+    assert old in text
+    (here / "plan.json").write_text(text.replace(old, new))
+    with pytest.raises(RecordError, match=r"unknown .*'[Nn]ope'"):
+        load_plan(here)
 
 
 @pytest.mark.parametrize("damage", DAMAGED.values(), ids=DAMAGED)

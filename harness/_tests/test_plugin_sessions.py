@@ -135,6 +135,10 @@ def test_stored_runs_are_judged_again_instead_of_running(repository: Repository)
     result.assert_outcomes(errors=1)  # the records of this run say nothing: its session was made up
     result.stdout.fnmatch_lines(["*a-cpu/plan.json::recheck ERROR*", "RecordError: *outcome.json*"])
     assert repository.runs == [run]
+    (run / "outcome.json").unlink()  # it was broken off
+    result = repository.run("--recheck", str(run.parent), "-v")
+    result.assert_outcomes(errors=1)
+    result.stdout.fnmatch_lines(["*a-cpu/plan.json::recheck ERROR*", "RecordError: *outcome.json*"])
 
 
 # ------------------------------------------------------------------------------------------------------------- costs

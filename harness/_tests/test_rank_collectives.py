@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -166,6 +167,26 @@ for value in (10.0, 20.0, 30.0):
     )
     assert shown(tmp_path, history, 1)["sums"] == [21, 21, 51]
     assert [e.data.get("faulted") for e in history.of(Kind.COLLECTIVE, rank=0, restart=0)][:3] == [None, "extra", None]
+
+
+@pytest.mark.parametrize(
+    ("call", "sent"),
+    [
+        (
+            "dist.all_gather([torch.zeros(3) for _ in range(2)], torch.zeros(3))",
+            ["all_reduce", "SUM", 3, "float32", None],
+        ),
+        ("dist.all_reduce(torch.zeros(3), op=dist.ReduceOp.MAX)", ["all_reduce", "SUM", 3, "float32", None]),
+        ("dist.broadcast(torch.zeros(3), src=1)", ["broadcast", None, 3, "float32", 1]),
+    ],
+)
+def test_an_extra_call_is_recorded_as_what_is_sent(run: Run, call: str, sent: list[Any]) -> None:
+    both = tuple(ExtraCollective(rank=rank, at=At(collective=1)) for rank in (0, 1))
+    history = run(INIT + call + "\n" + END, *both)
+    for rank in (0, 1):
+        extra, asked_for = history.of(Kind.COLLECTIVE, rank=rank, restart=0)[:2]
+        assert [extra.data[name] for name in ("op", "reduce_op", "numel", "dtype", "root")] == sent
+        assert (extra.data["faulted"], "faulted" in asked_for.data) == ("extra", False)
 
 
 def test_an_extra_call_of_another_shape_ends_a_rank_without_a_word(run: Run) -> None:

@@ -149,3 +149,31 @@ while ahead is not None:
 """
     history = run(LOADER + TRAIN.format(input="x") + loop + END)
     assert [e.data["ids"] for e in history.of(Kind.UPDATE, rank=0)] == [[2 * i, 2 * i + 1] for i in range(6)]
+
+
+def test_loaders_are_numbered_as_they_are_made_not_as_they_are_used(run: Run) -> None:
+    # Rank 0 evaluates before it trains: its first loader in use is the second that each rank made.
+    history = run(
+        LOADER
+        + "train, held_out = DataLoader(data, 2, sampler=sampler), DataLoader(data, 4)\n"
+        + "if rank == 0:\n    list(held_out)\nlist(train)\n"
+        + END
+    )
+    begun = {r: [(e.data["loader"], e.data["distributed"]) for e in history.of(Kind.LOADER, rank=r)] for r in (0, 1)}
+    assert begun == {0: [(1, False), (0, True)], 1: [(0, True)]}
+
+
+def test_a_new_loader_for_each_epoch_counts_its_passes_on(run: Run) -> None:
+    history = run(LOADER + "for _ in range(3):\n    list(DataLoader(data, 2))\n" + END)
+    assert [e.data["epoch"] for e in history.of(Kind.LOADER, rank=0)] == [0, 1, 2]
+
+
+def test_a_sampler_with_replacement_gives_no_ids(run: Run) -> None:
+    text = "from torch.utils.data import RandomSampler\nlist(DataLoader(data, 2, sampler=RandomSampler(data, True)))\n"
+    history = run(LOADER + text + END)
+    assert {e.data["ids"] is None for e in history.of(Kind.BATCH, rank=0)} == {True}
+
+
+def test_an_update_without_a_new_batch_has_no_new_samples(run: Run) -> None:
+    history = run(LOADER + TRAIN.format(input="x") + "for x in loader:\n    update(x)\n    update(x)\n" + END)
+    assert [e.data["ids"] for e in history.of(Kind.UPDATE, rank=0)][:4] == [[0, 1], [], [2, 3], []]

@@ -169,3 +169,46 @@ for _ in range(2):
     ours, theirs = (history.of(Kind.UPDATE, rank=rank, restart=0) for rank in (0, 1))
     assert [e.step for e in ours] == [1, 2]
     assert ours[1].data["params"] != theirs[1].data["params"]  # their learning rates differ
+
+
+def test_a_script_that_leaves_by_os_exit_has_its_end_state_on_record(run: Run) -> None:
+    history = run(MODEL + "update()\nos._exit(0)\n")
+    (end,) = history.of(Kind.EXIT, rank=0)
+    (update,) = history.of(Kind.UPDATE, rank=0)
+    assert end.data["at_once"]
+    assert end.data["params"] == update.data["params"]
+
+
+def test_after_the_second_optimizers_part_the_script_is_between_updates(run: Run) -> None:
+    history = run(
+        MODEL
+        + """
+other = torch.nn.Linear(2, 2)
+second = torch.optim.SGD(other.parameters(), lr=0.1)
+update()
+other(torch.ones(1, 2)).sum().backward()
+second.step()
+dist.barrier()
+"""
+        + END
+    )
+    (barrier,) = (e for e in history.of(Kind.COLLECTIVE, rank=1) if e.data["op"] == "barrier")
+    assert (barrier.step, barrier.phase) == (1, "optimizer_step")
+
+
+def test_a_sharded_model_says_so(run: Run) -> None:
+    history = run(
+        """
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+dist.init_process_group("gloo")
+model = torch.nn.Linear(4, 4)
+fully_shard(model, mesh=init_device_mesh("cpu", (world_size,)))
+optimizer = torch.optim.AdamW(model.parameters())
+model(torch.ones(1, 4)).sum().backward()
+optimizer.step()
+dist.destroy_process_group()
+"""
+    )
+    assert history.outcome.exit_code == 0
+    assert [e.data["sharded"] for e in history.of(Kind.UPDATE)] == [True, True]

@@ -76,6 +76,16 @@ def test_a_record_that_is_tampered_with_is_found_on_recheck(session: Session, pl
     assert (replicas.outcome, replicas.rank, replicas.step) == ("invalid", 1, 9)
 
 
+def test_a_record_that_was_cut_off_blames_nobody(session: Session, plan: Plan) -> None:
+    run_dir = session.run(plan).run_dir
+    record = run_dir / "rank-1" / "events-1.jsonl"
+    lines = record.read_text().splitlines(keepends=True)
+    record.write_text("".join(lines[: len(lines) // 2]))
+    judgement = recheck(run_dir)
+    assert judgement.outcome == "unknown", judgement.headline
+    assert not [v for v in judgement.verdicts if v.outcome == "invalid"]
+
+
 def test_a_disarmed_run_is_unknown(session: Session, plan: Plan) -> None:
     judgement = session.run(replace(plan, faults=(), disarmed=True)).judgement
     assert judgement.outcome == "unknown"

@@ -204,6 +204,10 @@ ONE_PROBLEM = {
         ("max_restarts = 1", 'max_restarts = 1\nenv."A=B" = "0"'),
         ["s.toml:4: env.A=B", "is no environment variable"],
     ),
+    "an argument that cannot be": (
+        ("max_restarts = 1", 'max_restarts = 1\nargs = ["a", "b\\u0000c"]'),
+        ["s.toml:4: args[1]", "is no argument of a command: no zero byte in it"],
+    ),
     "clean with a fault": (
         ('outcome = "recovers"\nresume_step = 10', 'outcome = "clean"'),
         ["s.toml:11: expect.outcome: \"clean\": clean is a run without faults"],

@@ -105,7 +105,7 @@ def guarantee(name: str, promise: str, *, needs_records: bool = True) -> Callabl
         @functools.wraps(check)
         def judge(history: History, baseline: Baseline | None) -> Verdict:
             verdict = check(history, baseline)
-            if needs_records and verdict.outcome in ("valid", "not-applicable") and (gap := _gap(history)):
+            if needs_records and verdict.outcome != "unknown" and (gap := _gap(history)):
                 verdict = unknown(f"{gap}; what is on record: {verdict.reason}")
             return replace(verdict, guarantee=name, promise=promise)
 

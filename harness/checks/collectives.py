@@ -2,7 +2,8 @@
 
 Compared is what each rank sent: the k-th of one rank with the k-th of every other. Backends pair them like that
 whatever they are, and often in silence. Who is wrong is decided by majority; between two ranks by which of them does
-what neither does in other steps. Error texts are never read: which rank gets which is a race.
+what neither does in other steps; where that names nobody, by what the fault-free run sent (harness.checks.due). Error
+texts are never read: which rank gets which is a race.
 """
 
 from __future__ import annotations
@@ -11,8 +12,9 @@ from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from harness.checks.due import Owed, unlike_due
 from harness.checks.records import exits
-from harness.checks.sent import Sent, asked, canonical, describe, differ, half_step, sent_by_group
+from harness.checks.sent import BEFORE_UPDATE, Sent, asked, canonical, describe, differ, half_step, sent_by_group
 from harness.checks.usual import profile_of, unlike_elsewhere, usual_profiles
 from harness.checks.vote import minority
 from harness.history import Baseline, History
@@ -20,7 +22,6 @@ from harness.wire import PHASES, Event, Kind
 
 How = Literal["skipped", "extra", "swapped", "mismatch"]
 
-_BEFORE_UPDATE = ("load_batch", "forward", "backward")
 _WINDOW = 16  # collectives that have to fit again after one is left out or put in
 
 
@@ -57,14 +58,17 @@ def first_deviation(history: History, restart: int, baseline: Baseline | None = 
     """The earliest deviation among all groups of one restart; None if what was sent agrees.
 
     Args:
-        baseline: helps to tell between two ranks who is wrong; that they differ is seen without it.
+        baseline: tells who is wrong where the ranks alone do not, and what was put in or left out before a rank died.
     """
     found = [
         _explain(history, restart, group, sent, index, baseline)
         for group, sent in sent_by_group(history, restart).items()
         if (index := _first_difference(sent)) is not None or (index := _missing_at(history, restart, sent)) is not None
     ]
-    return min(found, key=lambda d: d.at.t_ns, default=None)
+    first = min(found, key=lambda d: d.at.t_ns, default=None)
+    if (first is None or first.rank is None) and (owed := unlike_due(history, restart, baseline)) is not None:
+        return _unlike_baseline(history, owed) or first
+    return first
 
 
 # -- what has to agree ---------------------------------------------------------------------------------------------
@@ -109,7 +113,7 @@ def _missing_at(history: History, restart: int, sent: Sent) -> int | None:
     longest = next(events for events in sent.values() if len(events) == most)
     for index in range(short, most):
         step = longest[index].step
-        if longest[index].phase in _BEFORE_UPDATE and any(
+        if longest[index].phase in BEFORE_UPDATE and any(
             length <= index and any(u.step == step for u in history.of(Kind.UPDATE, rank=rank, restart=restart))
             for rank, length in lengths.items()
         ):
@@ -152,11 +156,39 @@ def _explain(
         call=index + 1,
         at=here or _at(sent[mine], -1) or subject,
         met_ns=max(event.t_ns for events in sent.values() if (event := _at(events, index))),
-        sent={
-            f"rank {rank}": describe(event) if (event := _at(events, index)) else "nothing more"
-            for rank, events in sorted(sent.items())
-        },
+        sent=_said(sent, index),
     )
+
+
+def _unlike_baseline(history: History, owed: Owed) -> Deviation | None:
+    """What a rank alone did otherwise than in the fault-free run, as a deviation."""
+    at, place = owed.at, owed.place
+    if at is None:
+        return None
+    group = at.data["group"]
+    sent = sent_by_group(history, 0)[group]
+    index = sent[owed.rank].index(at) + (owed.sent is None)
+    return Deviation(
+        restart=0,
+        group=group,
+        rank=owed.rank,
+        ranks=(owed.rank,),
+        how=owed.how,
+        operation=owed.operation,
+        step=place.step,
+        phase=place.phase,
+        call=index + 1,
+        at=at,
+        met_ns=max([at.t_ns, *(event.t_ns for events in sent.values() if (event := _at(events, index)))]),
+        sent=_said(sent, index),
+    )
+
+
+def _said(sent: Sent, index: int) -> dict[str, str]:
+    return {
+        f"rank {rank}": describe(event) if (event := _at(events, index)) else "nothing more"
+        for rank, events in sorted(sent.items())
+    }
 
 
 def _at(events: Sequence[Event], index: int) -> Event | None:

@@ -125,13 +125,17 @@ def _lost_or_twice(
 def _used_twice(history: History, line: Line, expected: object) -> Verdict | None:
     """A sample used again in its epoch, but for padding: a distributed sampler repeats up to W - 1 at the end."""
     counted = {id(e) for steps in line.values() for e in steps.values()}
-    epochs: dict[Any, list[tuple[Event, list[int]]]] = {}
+    # Without a sampler that divides one data set among the ranks, ids may be numbers within a rank's own part.
+    local = {e.data["loader"] for e in history.of(Kind.LOADER) if not e.data.get("distributed", True)}
+    passes: dict[tuple[Any, ...], list[tuple[Event, list[int]]]] = {}
     for update, batches in _with_batches(history):
         if id(update) in counted:
-            for epoch, ids in batches:
-                epochs.setdefault(epoch, []).append((update, ids))
-    epochs.pop(None, None)
-    for epoch, uses in epochs.items():
+            for loader, epoch, ids in batches:
+                own = update.rank if loader in local else None
+                passes.setdefault((loader, epoch, own), []).append((update, ids))
+    for (_loader, epoch, _own), uses in passes.items():
+        if epoch is None:
+            continue
         uses.sort(key=lambda use: (use[0].step, use[0].rank))
         last_step = uses[-1][0].step
         first_use: dict[int, Event] = {}
@@ -156,10 +160,8 @@ def _used_twice(history: History, line: Line, expected: object) -> Verdict | Non
     return None
 
 
-def _with_batches(history: History) -> Iterator[tuple[Event, list[tuple[Any, list[int]]]]]:
-    """Each update with its batches' (epoch, sample ids): an update of several batches may begin in one epoch and end in
-    the next.
-    """
+def _with_batches(history: History) -> Iterator[tuple[Event, list[tuple[Any, Any, list[int]]]]]:
+    """Each update with its batches' (loader, epoch, sample ids): one of several batches may span two epochs."""
     loaded: dict[tuple[int, int], list[Event]] = {}
     for event in history.of((Kind.BATCH, Kind.UPDATE)):
         recent = loaded.setdefault((event.rank, event.restart), [])
@@ -170,8 +172,8 @@ def _with_batches(history: History) -> Iterator[tuple[Event, list[tuple[Any, lis
         for start in range(len(recent) - count, -1, -1):  # the last ones, but for those that were drawn ahead
             mine = recent[start : start + count]
             if [i for batch in mine for i in batch.data["ids"] or ()] == ids:
-                yield event, [(batch.data["epoch"], batch.data["ids"]) for batch in mine]
+                yield event, [(b.data["loader"], b.data["epoch"], b.data["ids"]) for b in mine]
                 del recent[: start + count]
                 break
         else:
-            yield event, [(event.data["epoch"], ids)]
+            yield event, [(recent[-1].data["loader"] if recent else None, event.data["epoch"], ids)]

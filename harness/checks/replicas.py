@@ -22,6 +22,8 @@ def replicas_agree(history: History, baseline: Baseline | None) -> Verdict:
         return not_applicable("one rank has no replica")
     if not done:
         return not_applicable("no update is on record")
+    if any(e.data.get("sharded") for mine in done.values() for e in mine.values()):
+        return not_applicable("the state is sharded: ranks hold different parts of it")
     compared = 0
     for restart in range(history.restarts + 1):
         states = {e.rank: e for e in history.of(Kind.STATE) if e.restart == restart}

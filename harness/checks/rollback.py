@@ -161,6 +161,8 @@ def ends_like_baseline(history: History, baseline: Baseline | None) -> Verdict:
     final = exits(history, history.restarts)
     with_model = {rank: e for rank, e in final.items() if e.data.get("params")}
     if final and not with_model:
+        if any(e.restart == history.restarts for e in history.of(Kind.UPDATE)):
+            return unknown("updates are on record, but no final state", next(iter(final.values())))
         return not_applicable("the script has no model on record")
     if missing := [rank for rank in history.ranks if rank not in with_model]:
         return unknown(f"the final state of rank {missing[0]} is not on record")
@@ -173,8 +175,10 @@ def ends_like_baseline(history: History, baseline: Baseline | None) -> Verdict:
         return unknown(f"the script is not repeatable: {reason}")
     if not baseline.final:
         return unknown(f"the fault-free run tells no final state: {baseline.reason or 'it has no model'}")
-    return _unlike_final(history, baseline, with_model) or valid(
-        f"{' and '.join(SHARED)} of {len(with_model)} ranks equal the fault-free run's"
+    return (
+        _unlike_final(history, baseline, with_model)
+        or _unlike_buffers(history, baseline)
+        or valid(f"{' and '.join(SHARED)} of {len(with_model)} ranks equal the fault-free run's")
     )
 
 
@@ -191,6 +195,23 @@ def _unlike_final(history: History, baseline: Baseline, final: Mapping[int, Even
                 seen={"final": event.data[what], "fault-free": baseline.final[what]},
             )
     return None
+
+
+def _unlike_buffers(history: History, baseline: Baseline) -> Verdict | None:
+    """The first update after which rank 0 has other buffers than in the fault-free run.
+
+    Rank 0's alone: its buffers are those that are saved and that DDP spreads; the others' may be local statistics.
+    """
+    last: dict[int, Event] = {e.step: e for e in history.of(Kind.UPDATE) if e.rank == 0}
+    expected = baseline.updates.get(0, {})
+    if not last or max(last) not in expected or last[max(last)].data["buffers"] == expected[max(last)]["buffers"]:
+        return None
+    at = next(e for step, e in sorted(last.items()) if e.data["buffers"] != expected.get(step, {}).get("buffers"))
+    return invalid(
+        f"the final buffers of rank 0 are not those of the fault-free run, and first differ after update {at.step}",
+        at,
+        seen={"buffers": at.data["buffers"], "fault-free": expected[at.step]["buffers"]},
+    )
 
 
 def _near_final(baseline: Baseline, final: Mapping[int, Event], tolerance: float) -> Verdict:

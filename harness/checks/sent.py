@@ -10,8 +10,9 @@ from harness.wire import Event, Kind
 
 Sent = Mapping[int, Sequence[Event]]  # of one group: rank -> its collectives, in order
 
-_POINT_TO_POINT = {"send", "recv"}  # one rank's send is another's receive: nothing to agree on
-_UNEVEN = {"alltoall", "gather", "scatter"}  # ranks may send different amounts
+POINT_TO_POINT = {"send", "recv"}  # one rank's send is another's receive: nothing to agree on
+UNEVEN = {"alltoall", "gather", "scatter"}  # ranks may send different amounts
+BEFORE_UPDATE = ("load_batch", "forward", "backward")  # the phases of a step that its update ends
 
 
 @functools.cache
@@ -30,7 +31,7 @@ def sent_by_group(history: History, restart: int) -> dict[str, dict[int, list[Ev
         if event.kind == Kind.GROUP:
             for rank in event.data["ranks"]:
                 members.setdefault(rank, [])
-        elif event.data.get("faulted") != "skipped" and event.data["op"] not in _POINT_TO_POINT:
+        elif event.data.get("faulted") != "skipped" and event.data["op"] not in POINT_TO_POINT:
             members.setdefault(event.rank, []).append(event)
     return groups
 
@@ -48,7 +49,7 @@ def describe(event: Event) -> str:
 def asked(event: Event) -> tuple[Hashable, ...]:
     """What a collective is, without where it comes from."""
     data, operation = event.data, canonical(event.data["op"])
-    if operation in _UNEVEN:
+    if operation in UNEVEN:
         return (operation, data.get("root"))
     return (operation, data.get("reduce_op"), data.get("numel"), data.get("dtype"), data.get("root"))
 
@@ -72,4 +73,6 @@ def differ(events: Iterable[Event]) -> bool:
     first = asked(events[0])
     if any(asked(e) != first for e in events):
         return True
-    return len({place for e in events if (place := half_step(e)) is not None}) > 1
+    places = [place for e in events if (place := half_step(e)) is not None]
+    # One apart is no other collective: a rank may do a forward pass of its own (rank 0, to evaluate) before it.
+    return bool(places) and max(places) - min(places) > 1

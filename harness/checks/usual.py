@@ -47,7 +47,7 @@ def _due(history: History, restart: int, rank: int, place: Event, baseline: Base
     done = [e.step for e in history.of(Kind.UPDATE, rank=rank, restart=restart)]
     if baseline is not None and rank in baseline.collectives and done[:1] in ([], [1]) and place.phase != "init":
         # A resumed launch sends other collectives in its first steps than the undisturbed one in those steps.
-        return baseline.collectives[rank].get(place.step, {}).get(place.phase, 0)
+        return len(baseline.collectives[rank].get(place.step, {}).get(place.phase, ()))
     others = [step for step in done if step != place.step]
     return 0 if others and place.phase not in _ONCE_IN_A_WHILE else None  # no other step has any in this phase
 

@@ -12,7 +12,8 @@ from harness.wire import Event
 
 @dataclass(frozen=True, kw_only=True)
 class ExtraCollective(CollectiveFault):
-    """Before the collective the rank sends another of its kind on a scratch tensor of zeros, and waits for it.
+    """Before the collective the rank sends another on a scratch tensor of zeros, and waits for it: a broadcast
+    before a broadcast, else an all-reduce (sum), and that is what the record says.
 
     With the collective's own size the ranks pair up across calls. Another size is a mismatch of shapes, which gloo
     answers by an abort or a timeout.

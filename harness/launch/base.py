@@ -6,6 +6,7 @@ import fcntl
 import json
 import os
 import sys
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from contextlib import suppress
@@ -77,9 +78,10 @@ def tail_of(output: IO[bytes]) -> str:
 
 
 def prove_nothing_left(run_dir: Path) -> None:
-    """End whatever still holds the run's lock, and add it to the leftovers of outcome.json.
+    """End whatever still holds the run's lock, and add it to the leftovers of outcome.json, if there is one.
 
-    The supervisor has swept already; this finds what escaped it.
+    The supervisor has swept already; this finds what escaped it, or what it left because it was killed itself. A
+    program that a rank started by exec does not hold the lock unless it inherited the descriptor.
 
     Raises:
         LaunchError: something holds the lock and cannot be ended.
@@ -92,9 +94,10 @@ def prove_nothing_left(run_dir: Path) -> None:
             process.kill()
     psutil.wait_procs(holders, timeout=5.0)
     path = run_dir / OUTCOME_JSON
-    outcome = json.loads(path.read_text())
-    outcome["leftovers"] += [f"process {process.pid} still held the run's lock" for process in holders]
-    path.write_text(json.dumps(outcome, indent=1) + "\n")
+    if path.exists():  # else the run broke off: its LaunchError says so
+        outcome = json.loads(path.read_text())
+        outcome["leftovers"] += [f"process {process.pid} still held the run's lock" for process in holders]
+        path.write_text(json.dumps(outcome, indent=1) + "\n")
     if _holders(run_dir):
         raise LaunchError(f"{run_dir / ALIVE}: still held by {_holders(run_dir)}; end these processes by hand")
 
@@ -110,6 +113,13 @@ def is_gone(run_dir: Path) -> bool:
         except BlockingIOError:
             return False
     return True
+
+
+def wait_until_gone(run_dir: Path, within_s: float) -> None:
+    """Give what is left of the run the time to end by itself."""
+    ends = time.monotonic() + within_s
+    while not is_gone(run_dir) and time.monotonic() < ends:
+        time.sleep(0.01)
 
 
 def _holders(run_dir: Path) -> list[psutil.Process]:

@@ -6,6 +6,7 @@ import os
 import subprocess
 import tempfile
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 
 from harness.launch.base import (
@@ -32,6 +33,10 @@ class TorchrunLauncher(Launcher):
                 stdout=log,
                 stderr=subprocess.STDOUT,
             )
+            # A supervisor that is killed (SIGKILL) sweeps nothing. Covered: the agent and the ranks, which the kernel
+            # ends with their parents, and every process that holds the run's lock (prove_nothing_left): what was
+            # forked, in whatever session. Not covered: a program that a rank started with its descriptors closed, as
+            # subprocess does, in a session of its own; init adopts it. The warm launcher's parent adopts such a one.
             try:
                 supervisor.wait(plan.deadline_s + GRACE_S)
                 end = f"the supervisor ended with exit code {supervisor.returncode}"
@@ -40,9 +45,10 @@ class TorchrunLauncher(Launcher):
             finally:
                 # SIGTERM, not SIGKILL: on it the supervisor ends all that it started.
                 supervisor.terminate()
-                supervisor.wait(GRACE_S)
+                with suppress(subprocess.TimeoutExpired):
+                    supervisor.wait(GRACE_S)
+                prove_nothing_left(run_dir)
             require_outcome(run_dir, end, log)
-        prove_nothing_left(run_dir)
 
     def close(self) -> None:
         """Nothing is kept between runs."""

@@ -24,10 +24,12 @@ from harness.launch.base import (
     python_command,
     require_outcome,
     tail_of,
+    wait_until_gone,
 )
 from harness.plan import Plan
 
 START_S = 120.0  # importing torch on a cold disk
+END_S = 5.0  # how long a supervisor whose warm parent has ended may take to end its run
 # Read when an interpreter starts or torch is imported, so a forked rank cannot be given another value.
 _READ_AT_START = (
     "KMP_",
@@ -59,7 +61,9 @@ class WarmParent:
             start_new_session=True,
         )
         try:
-            self._answer(START_S)
+            answer = self._answer(START_S)
+            if "error" in answer:
+                raise LaunchError(answer["error"])
         except BaseException:
             self.close()
             raise
@@ -115,9 +119,11 @@ class WarmLauncher(Launcher):
         except BaseException:
             # Whatever it was (an interrupt, a parent that hangs), a fresh parent is the way out.
             self._parents.pop(key).close()
+            wait_until_gone(run_dir, END_S)  # the supervisor has heard of it and knows best what to end
+            prove_nothing_left(run_dir)
             raise
-        require_outcome(run_dir, f"the supervisor ended with exit code {status}", self._parents[key].log)
         prove_nothing_left(run_dir)
+        require_outcome(run_dir, f"the supervisor ended with exit code {status}", self._parents[key].log)
 
     def close(self) -> None:
         while self._parents:

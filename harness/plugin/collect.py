@@ -12,7 +12,7 @@ import pytest
 
 from harness.errors import ScenarioError
 from harness.plugin.items import ScenarioItem, StoredRunItem
-from harness.wire import OUTCOME_JSON, PLAN_JSON
+from harness.wire import PLAN_JSON
 
 if TYPE_CHECKING:
     from harness.plan import Device
@@ -39,7 +39,8 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Collector | None:
     if parent.config.getoption("recheck"):
-        is_run = file_path.name == PLAN_JSON and (file_path.parent / OUTCOME_JSON).is_file()
+        # Also a run that was broken off before its outcome was written: it is an error, not left out in silence.
+        is_run = file_path.name == PLAN_JSON
         return StoredRunFile.from_parent(parent, path=file_path) if is_run else None
     if file_path.suffix == ".toml" and (parent.session.isinitpath(file_path) or is_scenario(file_path)):
         return ScenarioFile.from_parent(parent, path=file_path)

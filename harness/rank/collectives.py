@@ -91,18 +91,18 @@ class _Call:
         self.reduce_op = None if reduce_op is None else str(reduce_op.op).rpartition(".")[2]
         self.root = next((a.rootRank for a in given if hasattr(a, "rootRank")), None)
 
-    def record(self, faulted: str | None = None, numel: int | None = None) -> None:
+    def record(self, faulted: str | None = None, **sent: Any) -> None:
         self._group.calls += 1
         fields: dict[str, Any] = {
             "group": self._group.group_name,
             "call": self._group.calls,
             "op": self._operation,
             "reduce_op": self.reduce_op,
-            "numel": self.numel if numel is None else numel,
+            "numel": self.numel,
             "dtype": self.dtype,
             "root": self.root,
             "site": _site(),
-        }
+        } | sent
         if faulted is not None:
             fields["faulted"] = faulted
         _recorder.emit(Kind.COLLECTIVE, **fields)
@@ -119,11 +119,12 @@ class _Call:
 
     def issue_like(self, numel: int | None = None) -> Any:
         numel = self.numel if numel is None else numel
-        self.record(faulted="extra", numel=numel)
         dtype = getattr(torch, self.dtype) if self.dtype else torch.float32
         scratch = torch.zeros(numel, dtype=dtype, device=self._device)
         if self._operation == "broadcast":
+            self.record(faulted="extra", numel=numel)
             return self._group.inner.broadcast([scratch], *self._args[1:], **self._kwargs)
+        self.record(faulted="extra", op="all_reduce", reduce_op="SUM", numel=numel, dtype=str(dtype)[6:], root=None)
         return self._group.inner.allreduce([scratch], dist.AllreduceOptions())
 
 

@@ -37,8 +37,8 @@ def optimizer_digest(optimizers: Iterable[torch.optim.Optimizer]) -> str:
         for group in optimizer.param_groups:
             for index, parameter in enumerate(group["params"]):
                 state = optimizer.state.get(parameter, {})
-                for key in sorted(state):
-                    _feed(hasher, f"{index}.{key}", state[key])
+                for key in sorted(key for key, value in state.items() if isinstance(value, torch.Tensor)):
+                    _feed(hasher, f"{index}.{key}", state[key])  # what is no tensor may be this rank's own: LBFGS' loss
     return hasher.hexdigest()
 
 

@@ -7,8 +7,9 @@ same order, so a queue per iterator pairs them again.
 from __future__ import annotations
 
 import functools
+import itertools
 import weakref
-from collections import deque
+from collections import Counter, deque
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,6 +29,7 @@ class _Pass:
     loader: int
     epoch: int
     limit: int | None
+    draws_once: bool  # else its sampler may give a sample again, and ids say nothing
     batches: int = 0
     has_ended: bool = False
 
@@ -35,29 +37,41 @@ class _Pass:
 def install(recorder: Recorder, triggers: Triggers, steps: Steps) -> None:
     """Record every DataLoader of this process from now on."""
     numbers: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
-    passes_begun: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
+    passes_begun: Counter[int] = Counter()  # of each data set: some scripts make a new loader for each epoch
     passes: weakref.WeakKeyDictionary[Any, _Pass] = weakref.WeakKeyDictionary()
     indices: weakref.WeakKeyDictionary[Any, deque[Any]] = weakref.WeakKeyDictionary()
     loaders: Any = DataLoader  # Any: methods are replaced
+    make, counter = loaders.__init__, itertools.count()
     iterators: Any = _BaseDataLoaderIter
     iterate, next_batch = loaders.__iter__, iterators.__next__
     next_index, reset = iterators._next_index, iterators._reset
 
+    @functools.wraps(make)
+    def number(loader: Any, *args: Any, **kwargs: Any) -> None:
+        # By construction, not by first use: rank 0 may use a loader alone, to evaluate before it trains.
+        numbers[loader] = next(counter)
+        make(loader, *args, **kwargs)
+
     @functools.wraps(iterate)
     def begin(loader: Any) -> Any:
         iterator = iterate(loader)
-        number = numbers.setdefault(loader, len(numbers))
-        count = passes_begun.get(loader, 0)
-        passes_begun[loader] = count + 1
+        count = passes_begun[id(loader.dataset)]
+        passes_begun[id(loader.dataset)] += 1
         epoch = getattr(loader.sampler, "epoch", None)
         epoch = epoch if isinstance(epoch, int) else count
         try:
             length = len(loader)
         except TypeError:  # an iterable data set need not know
             length = None
-        recorder.emit(Kind.LOADER, loader=number, epoch=epoch, length=length)
+        is_distributed = hasattr(loader.sampler, "num_replicas")
+        recorder.emit(Kind.LOADER, loader=numbers[loader], epoch=epoch, length=length, distributed=is_distributed)
         limit = None if length is None else triggers.at_loader(epoch, length)
-        passes[iterator] = _Pass(number, epoch, limit if limit != length else None)
+        passes[iterator] = _Pass(
+            loader=numbers[loader],
+            epoch=epoch,
+            limit=limit if limit != length else None,
+            draws_once=not getattr(loader.sampler, "replacement", False),
+        )
         return iterator
 
     @functools.wraps(next_batch)
@@ -75,7 +89,8 @@ def install(recorder: Recorder, triggers: Triggers, steps: Steps) -> None:
             _end(current)
             raise
         queue = indices.get(iterator)
-        ids = _ids(queue.popleft()) if queue else None
+        drawn = queue.popleft() if queue else None
+        ids = _ids(drawn) if drawn is not None and current.draws_once else None
         seen = {"loader": current.loader, "epoch": current.epoch, "index": current.batches, "ids": ids}
         current.batches += 1
         recorder.emit(Kind.BATCH, **seen)
@@ -98,7 +113,7 @@ def install(recorder: Recorder, triggers: Triggers, steps: Steps) -> None:
         indices.pop(iterator, None)  # a kept iterator of persistent workers: what it drew ahead is gone
         return reset(iterator, *args, **kwargs)
 
-    loaders.__iter__ = begin
+    loaders.__init__, loaders.__iter__ = number, begin
     iterators.__next__, iterators._next_index, iterators._reset = load, draw, begin_again
 
 

@@ -48,8 +48,8 @@ def run(script: str, args: list[str]) -> int:
     steps, triggers = _install(recorder, run_dir, rank, restart)
     from harness.rank import collectives
 
-    code = _run_script(recorder, triggers, script, args)
-    state = {**steps.digests(), "magnitudes": steps.magnitudes()} if steps.has_model else {}
+    code = _run_script(recorder, steps, triggers, script, args)
+    state = steps.final_state()
     if code == 0 and _native_threads():  # after an error its threads may still wait for peers
         collectives.release()
     recorder.emit(Kind.EXIT, code=code, **state, threads=_native_threads(), sources=_sources())
@@ -136,14 +136,14 @@ def _install(recorder: Recorder, run_dir: Path, rank: int, restart: int) -> tupl
     return steps, triggers
 
 
-def _run_script(recorder: Recorder, triggers: Triggers, script: str, args: list[str]) -> int:
+def _run_script(recorder: Recorder, steps: Steps, triggers: Triggers, script: str, args: list[str]) -> int:
     """Run it; returns the exit code that the interpreter would have left with."""
     sys.argv[:] = [script, *args]
     sys.path.insert(0, str(Path(script).parent))  # as ``python script`` does
     leave = os._exit
 
     def recorded_exit(code: int) -> NoReturn:
-        recorder.emit(Kind.EXIT, code=code, at_once=True, threads=_native_threads())
+        recorder.emit(Kind.EXIT, code=code, **steps.final_state(), at_once=True, threads=_native_threads())
         leave(code)
 
     os._exit = recorded_exit  # type: ignore[assignment]

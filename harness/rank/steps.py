@@ -56,6 +56,7 @@ class Steps:
         self._buffers_before: str | None = None
         self._lr: list[float] = []
         self._waiting = WaitingBatches()
+        self._has_loaders = False
         self._used: list[dict[str, Any]] = []  # batches of the update that is being made
 
     # -- where the script is -------------------------------------------------------------------------------------
@@ -63,8 +64,13 @@ class Steps:
     def enter(self, phase: Phase) -> None:
         self._recorder.enter(phase, self.updates + (phase in _UPDATING))
 
+    def enter_between(self) -> None:
+        """Back to the end of the update that was made last, after another optimizer's part of it."""
+        self._recorder.enter("optimizer_step", self.updates)
+
     def batch_loaded(self, seen: dict[str, Any], batch: Any) -> None:
         """A DataLoader handed out ``batch``; ``seen`` is what was recorded of it."""
+        self._has_loaders = True
         self._waiting.append(seen, batch)
 
     def resumed(self, step: int) -> None:
@@ -133,7 +139,10 @@ class Steps:
         self.enter("optimizer_step")
 
     def _after_step(self, optimizer: torch.optim.Optimizer, _args: Any, _kwargs: Any) -> None:
-        if self._is_probing_optimizer or self._optimizers[0] is not optimizer:
+        if self._is_probing_optimizer:
+            return
+        if self._optimizers[0] is not optimizer:
+            self.enter_between()  # the same update, of another model
             return
         self.updates += 1
         used, self._used = self._used, []
@@ -144,7 +153,9 @@ class Steps:
             scaler=None,
             rng=rng_digest(),
             lr=self._lr,
-            ids=[i for ids in known_ids for i in ids] if used and len(known_ids) == len(used) else None,
+            # No new batch (it was used before, say) is no gap in the record, if there are loaders at all.
+            ids=[i for ids in known_ids for i in ids] if len(known_ids) == len(used) and self._has_loaders else None,
+            sharded=self._is_sharded(),
             epoch=used[-1]["epoch"] if used else None,
             batches=len(used),
         )
@@ -160,19 +171,20 @@ class Steps:
             "buffers": tensors_digest(self._named_buffers),
         }
 
-    def magnitudes(self) -> list[tuple[str, int, float, float]]:
-        """What ``harness.rank.digest.magnitudes`` says of the parameters."""
-        return magnitudes(self._named_parameters)
-
-    @property
-    def has_model(self) -> bool:
-        return self._started
+    def final_state(self) -> dict[str, Any]:
+        """Digests and magnitudes for the script's end; empty if it made no update."""
+        return {**self.digests(), "magnitudes": magnitudes(self._named_parameters)} if self._started else {}
 
     def _look(self) -> None:
         """Read the tensors anew from the models, as long as these are there."""
         if not self._models or all(model() is not None for model in self._models):
             self._named_parameters = list(self._parameters())
             self._named_buffers = list(self._buffers())
+
+    def _is_sharded(self) -> bool:
+        """Whether ranks hold parts of the state by design: FSDP2's tensors, the zero-redundancy optimizer."""
+        is_zero = any(type(optimizer).__name__ == "ZeroRedundancyOptimizer" for optimizer in self._optimizers)
+        return is_zero or any(hasattr(tensor, "to_local") for _, tensor in self._named_parameters)
 
     def _match_step(self) -> None:
         if self._matched_step is None:

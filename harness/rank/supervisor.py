@@ -23,7 +23,7 @@ from typing import Any, NoReturn
 
 import psutil
 
-from harness.rank import lifeline, shared_memory
+from harness.rank import descendants, lifeline, shared_memory
 from harness.wire import CHECKPOINTS, LAUNCHER_LOG, OUTCOME_JSON, PLAN_JSON, RUN_DIR_ENV, Kind
 
 SETTLE_S = 1.0  # how long what was started may take to end by itself after the agent did
@@ -54,7 +54,7 @@ def supervise(run_dir: Path, parent_pid: int, be_agent: Callable[[list[str]], No
     if timed_out:
         _take_evidence(run_dir)
     leftovers = [] if exit_code is None else list(_still_running())
-    _end_all()
+    descendants.end_all()
     leftovers += [*_open_ports(run_dir), *_left_in_shm(run_dir, shm_before)]
     _write_outcome(
         run_dir,
@@ -126,7 +126,7 @@ def _wait(agent_pid: int, deadline_s: float) -> tuple[int | None, bool]:
     """Returns the agent's exit code (None: still running), and whether this process was told to end."""
     ends = time.monotonic() + deadline_s
     while True:
-        for pid, code in _reap():
+        for pid, code in descendants.reap():
             if pid == agent_pid:
                 return code, False
         remaining_s = ends - time.monotonic()
@@ -137,73 +137,24 @@ def _wait(agent_pid: int, deadline_s: float) -> tuple[int | None, bool]:
             return None, True
 
 
-def _reap() -> Iterator[tuple[int, int]]:
-    """Every child that has ended: its pid and exit code (negative: by that signal)."""
-    while True:
-        try:
-            pid, status = os.waitpid(-1, os.WNOHANG)
-        except ChildProcessError:
-            return
-        if pid == 0:
-            return
-        yield pid, os.waitstatus_to_exitcode(status)
-
-
-def _descendants() -> list[psutil.Process]:
-    return [p for p in psutil.Process().children(recursive=True) if _is_running(p)]
-
-
-def _is_running(process: psutil.Process) -> bool:
-    try:
-        return bool(process.is_running() and process.status() != psutil.STATUS_ZOMBIE)
-    except psutil.NoSuchProcess:
-        return False
-
-
-def _settle(is_done: Callable[[], bool], within_s: float) -> bool:
-    """Wait until ``is_done``, woken by every child that ends; returns what it was at the end."""
-    ends = time.monotonic() + within_s
-    while not is_done():
-        if time.monotonic() >= ends:
-            return False
-        signal.sigtimedwait({signal.SIGCHLD}, 0.01)
-    return True
-
-
-def _none_left() -> bool:
-    for _ in _reap():
-        pass
-    return not _descendants()
-
-
 def _still_running() -> Iterator[str]:
-    if _settle(_none_left, SETTLE_S):
+    if descendants.settle(descendants.none_left, SETTLE_S):
         return
-    for process in _descendants():
+    for process in descendants.running():
         with suppress(psutil.NoSuchProcess):
             command = " ".join(process.cmdline())[:200]
             yield f"process {process.pid} ({command}) still ran {SETTLE_S} s after the agent had ended"
 
 
-def _end_all() -> None:
-    def kill_and_look() -> bool:
-        for process in _descendants():
-            with suppress(psutil.NoSuchProcess):
-                process.kill()
-        return _none_left()
-
-    _settle(kill_and_look, 10.0)
-
-
 def _take_evidence(run_dir: Path) -> None:
     """Have every rank that is still alive write its stacks."""
-    mine = {p.pid for p in _descendants()}
+    mine = {p.pid for p in descendants.running()}
     waiting = []
     for path, start in _starts(run_dir):
         if start["pid"] in mine:  # a recorded pid may belong to someone else by now
             os.kill(start["pid"], signal.SIGUSR2)
             waiting.append(path.with_name(path.name.replace("events", "stacks").replace(".jsonl", ".txt")))
-    _settle(lambda: all(p.exists() and p.stat().st_size for p in waiting), EVIDENCE_S)
+    descendants.settle(lambda: all(p.exists() and p.stat().st_size for p in waiting), EVIDENCE_S)
 
 
 def _starts(run_dir: Path) -> Iterator[tuple[Path, dict[str, Any]]]:

@@ -3,7 +3,8 @@
     python -m harness.rank.warm PARENT_PID [PACKAGE...]
 
 Each line on stdin is a request, ``{"run_dir": ..., "env": {...}}``; each is answered by a line on stdout when that run
-has ended, ``{"status": 0}``. It says ``{"ready": true}`` first. It makes no CUDA call, no backward pass and no thread,
+has ended, ``{"status": 0}``. It says ``{"ready": true}`` first, or ``{"error": ...}`` if a package of the user's cannot
+be imported. It makes no CUDA call, no backward pass and no thread,
 since forked processes could not use any of these afterwards.
 """
 
@@ -17,10 +18,11 @@ import signal
 import sys
 import traceback
 import weakref
+from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any
 
-from harness.rank import lifeline
+from harness.rank import descendants, lifeline
 
 # torch.distributed.nn: see harness.rank.main. torch._dynamo: else the first optimizer step or DDP object imports it
 # in every rank, for a second or two each.
@@ -52,7 +54,9 @@ def _serve(request: dict[str, Any]) -> int:
     warm_pid = os.getpid()
     pid = os.fork()
     if pid:
-        return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+        status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+        descendants.end_all()  # nothing is left unless the supervisor was killed: then what it had adopted is ours
+        return status
     code = 1
     try:
         os.environ.update(request["env"])
@@ -67,18 +71,31 @@ def _serve(request: dict[str, Any]) -> int:
         os._exit(code)
 
 
+def answer(what: dict[str, Any]) -> None:
+    print(json.dumps(what), flush=True)
+
+
 def main(parent_pid: int, packages: list[str]) -> None:
     lifeline.die_with_parent(parent_pid)
+    lifeline.adopt_orphans()  # of a supervisor that was killed
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the controller's to handle
-    for package in (*PRELOAD, *packages):
+    for package in PRELOAD:
         importlib.import_module(package)
+    for package in packages:
+        try:
+            with redirect_stdout(sys.stderr):  # stdout is the line to the controller
+                importlib.import_module(package)
+        except (Exception, SystemExit) as error:
+            reason = " ".join(f"{type(error).__name__}: {error}".split())
+            answer({"error": f"preload: the package {package} cannot be imported: {reason}"})
+            return
     for finalizer in list(weakref.finalize._registry):  # type: ignore[attr-defined]
         finalizer.atexit = False  # what was imported here is not for each forked process to tidy up at its end: 20 ms
     gc.collect()
     gc.freeze()  # the collector of a forked rank shall not touch, and so copy, our pages
-    print(json.dumps({"ready": True}), flush=True)
+    answer({"ready": True})
     for line in sys.stdin:
-        print(json.dumps({"status": _serve(json.loads(line))}), flush=True)
+        answer({"status": _serve(json.loads(line))})
 
 
 if __name__ == "__main__":

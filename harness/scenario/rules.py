@@ -74,6 +74,12 @@ def environment_is_free(scenario: Scenario) -> Iterator[Problem]:
             yield Problem(("env", name), "is no environment variable: no '=' in its name, no zero byte in either")
 
 
+def arguments_are_free(scenario: Scenario) -> Iterator[Problem]:
+    for n, arg in enumerate(scenario.args):
+        if "\0" in arg:
+            yield Problem(("args", n), "is no argument of a command: no zero byte in it")
+
+
 def fault_is_possible(scenario: Scenario) -> Iterator[Problem]:
     """Settings and place of each fault by itself."""
     for path, fault in _numbered(scenario):
@@ -198,6 +204,7 @@ RULES: tuple[Rule, ...] = (
     bounds_are_nested,
     names_stand_once,
     environment_is_free,
+    arguments_are_free,
     fault_is_possible,
     fault_is_in_the_world,
     fault_is_in_the_run,
