@@ -79,7 +79,9 @@ class Repository:
 
     def ini(self, more: str = "") -> None:
         # Hypothesis imports itself into every session that it is installed for, which takes a second.
-        self.pytester.makeini(f"[pytest]\nfilterwarnings = error\naddopts = -p no:hypothesispytest\n{more}")
+        # Ignored: a test that ran before in this process may have imported the package that ships the plugin.
+        filters = "error\n    ignore:Module already imported so cannot be rewritten:pytest.PytestAssertRewriteWarning"
+        self.pytester.makeini(f"[pytest]\nfilterwarnings = {filters}\naddopts = -p no:hypothesispytest\n{more}")
 
     def scenario(self, name: str, title: str = "", devices: str = '"cpu"', more: str = "") -> None:
         text = f"""
