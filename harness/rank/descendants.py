@@ -17,11 +17,18 @@ END_S = 10.0  # how long killed processes may take to be gone
 
 
 def running() -> list[psutil.Process]:
+    if not _has_children():
+        return []  # nothing below: spares a look at every process of the machine
+    return [p for p in psutil.Process().children(recursive=True) if _is_running(p)]
+
+
+def _has_children() -> bool:
+    """Whether there is a child, running or ended and not reaped; every descendant is below one."""
     try:
         os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
     except ChildProcessError:
-        return []  # no child, so nothing below: spares a look at every process of the machine
-    return [p for p in psutil.Process().children(recursive=True) if _is_running(p)]
+        return False
+    return True
 
 
 def _is_running(process: psutil.Process) -> bool:
@@ -56,7 +63,7 @@ def settle(is_done: Callable[[], bool], within_s: float) -> bool:
 def none_left() -> bool:
     for _ in reap():
         pass
-    return not running()
+    return not _has_children()  # one that has ended since is reaped when this is asked again
 
 
 def end_all() -> bool:
