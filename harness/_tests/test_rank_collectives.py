@@ -129,7 +129,7 @@ def test_a_sub_group_has_its_own_count(run: Run) -> None:
 
 
 def test_a_skipped_call_is_not_sent_and_the_others_pair_wrongly_and_silently(run: Run, tmp_path: Path) -> None:
-    # CASEBOOK G5, mirrored: with rank 1 skipping its second sum, its third pairs with rank 0's second.
+    # With rank 1 skipping its second sum, its third pairs with rank 0's second.
     history = run(
         INIT
         + """
@@ -151,7 +151,7 @@ for value in (10.0, 20.0, 25.0):
 
 
 def test_an_extra_call_of_equal_shape_shifts_every_later_one(run: Run, tmp_path: Path) -> None:
-    # CASEBOOK G5: rank 0 sends one more; right sums are 21, 41, 61.
+    # Rank 0 sends one more; right sums are 21, 41, 61.
     history = run(
         INIT
         + """
@@ -190,7 +190,7 @@ def test_an_extra_call_is_recorded_as_what_is_sent(run: Run, call: str, sent: li
 
 
 def test_an_extra_call_of_another_shape_ends_a_rank_without_a_word(run: Run) -> None:
-    # CASEBOOK G2: the rank with the smaller tensor dies by SIGABRT and raises nothing.
+    # The rank with the smaller tensor dies by SIGABRT and raises nothing.
     history = run(
         INIT + "dist.all_reduce(torch.ones(100))\n" + END, ExtraCollective(rank=1, numel=8, at=At(collective=1))
     )

@@ -36,7 +36,7 @@ show(got=got)
     assert not history.outcome.leftovers
     batches = history.of(Kind.BATCH, rank=1, restart=0)
     assert [[100 + i for i in e.data["ids"]] for e in batches] == shown(tmp_path, history, 1)["got"]
-    # SPEC C1: seven samples on two ranks, rank 1 reads 1, 3, 5 and the padding 0.
+    # Seven samples on two ranks, rank 1 reads 1, 3, 5 and the padding 0.
     assert [(e.data["epoch"], e.data["index"], e.data["ids"]) for e in batches] == [
         (0, 0, [1, 3]),
         (0, 1, [5, 0]),

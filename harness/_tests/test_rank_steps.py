@@ -68,7 +68,7 @@ def test_replicas_have_equal_parameters_and_their_own_buffers(run: Run) -> None:
     for mine, other in zip(ours, theirs, strict=True):
         assert mine.data["params"] == other.data["params"]
         assert mine.data["optimizer"] == other.data["optimizer"]
-        assert mine.data["buffers"] != other.data["buffers"]  # CASEBOOK G12: local batch statistics
+        assert mine.data["buffers"] != other.data["buffers"]  # local batch statistics, until the next forward
     assert ours[0].data["params"] != ours[1].data["params"]
 
 
