@@ -14,9 +14,10 @@ DEADLINE_S = 20
 class _Table:
     """What the ranks of one world put down for each other, vote by vote."""
 
-    def __init__(self, world_size: int) -> None:
+    def __init__(self, world_size: int, apart: _Table | None = None) -> None:
         self.messages = [b""] * world_size
         self.barrier = threading.Barrier(world_size, timeout=DEADLINE_S)
+        self.apart = apart
 
 
 class ThreadExchange:
@@ -34,10 +35,19 @@ class ThreadExchange:
         self._table.barrier.wait()  # nobody puts down the next message before all have read this one
         return messages
 
+    def apart(self, user: object) -> ThreadExchange:
+        return ThreadExchange(self.rank, self.world_size, self._table.apart or self._table)
+
+    def leave(self) -> None:
+        """This rank is gone: whoever waits for it, now or later, is told (``threading.BrokenBarrierError``)."""
+        for table in (self._table, self._table.apart):
+            if table is not None:
+                table.barrier.abort()
+
 
 def run_ranks(world_size: int, act: Callable[[ThreadExchange], T]) -> list[T | Exception]:
     """Run ``act`` once a rank, side by side; returns what each returned or raised, by rank."""
-    table = _Table(world_size)
+    table = _Table(world_size, apart=_Table(world_size))
 
     def one(rank: int) -> T | Exception:
         try:

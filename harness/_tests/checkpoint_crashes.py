@@ -1,7 +1,8 @@
 """Run by test_checkpoint_crash.py as a process of its own: imports torch once, then forks one job a line of stdin.
 
-Each job saves steps 5 and 10, then 15 with a listener that ends it by SIGKILL at the failpoint asked for (in ``save``),
-or loads again with that listener (in ``load``). What it was told of is in the file ``acknowledged`` beside its root.
+Each job saves steps 5 and 10, then 15 with a listener that ends it by SIGKILL at the failpoint asked for (in ``save``,
+or in ``async_save`` if the case says ``beside``), or loads again with that listener (in ``load``). What it was told of
+is in the file ``acknowledged`` beside its root.
 """
 
 from __future__ import annotations
@@ -49,9 +50,12 @@ class Killer:
         return self._hits == int(self._case.get("hit", 1))
 
 
-def save(store: CheckpointStore, step: int) -> None:
+def save(store: CheckpointStore, step: int, *, beside: bool = False) -> None:
     shared = {"model": {"weight": torch.full((100,), float(step))}, "progress": {"epoch": step}}
-    store.save(step, shared, own={"position": step})
+    if beside:
+        store.async_save(step, shared, own={"position": step}).result()
+    else:
+        store.save(step, shared, own={"position": step})
 
 
 def job(case: dict[str, Any]) -> None:
@@ -65,7 +69,7 @@ def job(case: dict[str, Any]) -> None:
     if ".load." in case["failpoint"]:
         store.load()
     else:
-        save(store, 15)
+        save(store, 15, beside=case.get("beside", False))
 
 
 def main() -> NoReturn:

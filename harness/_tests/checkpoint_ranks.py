@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import contextvars
 import errno
 import os
-import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,10 +12,11 @@ from typing import Any
 import torch
 
 from checkpoints_fixture.ranks import ThreadExchange, run_ranks
-from harness.checkpoint import points
 from harness.checkpoint.format import inspect
 from harness.checkpoint.store import CheckpointStore, Saved
 from harness.wire import Kind
+
+rank_here: contextvars.ContextVar[int] = contextvars.ContextVar("rank_here", default=0)
 
 
 class Witness:
@@ -24,13 +25,12 @@ class Witness:
     def __init__(self, fails: Callable[[int, str], bool] = lambda rank, failpoint: False) -> None:
         self._fails = fails
         self.is_armed = True
-        self.local = threading.local()
         self.reached: list[tuple[int, str]] = []
         self.told: list[tuple[int, Kind, int, dict[str, Any]]] = []
 
     @property
     def rank(self) -> int:
-        return getattr(self.local, "rank", 0)
+        return rank_here.get()
 
     def reach(self, failpoint: str) -> None:
         self.reached.append((self.rank, failpoint))
@@ -54,8 +54,7 @@ def save_steps(store: CheckpointStore, *steps: int) -> list[Saved]:
 
 def in_ranks(world_size: int, root: Path, act: Callable[[CheckpointStore, int], Any], **settings: Any) -> list[Any]:
     def one(exchange: ThreadExchange) -> Any:
-        if isinstance(points.listener, Witness):
-            points.listener.local.rank = exchange.rank
+        rank_here.set(exchange.rank)
         return act(CheckpointStore(root, exchange=exchange, **settings), exchange.rank)
 
     return run_ranks(world_size, one)

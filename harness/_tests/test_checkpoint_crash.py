@@ -24,6 +24,8 @@ def kills() -> Iterator[dict[str, Any]]:
         for moment in ("before", "after"):
             for hit in range(1, DATA_FILES + 1) if name.startswith("ckpt.shard.") else [1]:
                 yield {"failpoint": f"{name}:{moment}", "hit": hit}
+            if failpoint.during == "save":
+                yield {"failpoint": f"{name}:{moment}", "hit": 1, "beside": True}
         if failpoint.torn:
             for part in (0, 0.3, 0.99):
                 yield {"failpoint": f"{name}:torn", "part": part}
@@ -35,7 +37,7 @@ def is_at_or_after(failpoint: str, other: str) -> bool:
 
 def words(case: dict[str, Any]) -> str:
     part = f" after {case['part']:.0%} of the bytes" if "part" in case else f" at hit {case['hit']}"
-    return f"{case['failpoint']}{part}"
+    return f"{case['failpoint']}{part}{' beside the training' if case.get('beside') else ''}"
 
 
 @pytest.fixture(scope="module")

@@ -27,6 +27,9 @@ class Table:
     def gather(self, message: bytes) -> list[bytes]:
         return [message, *self._others]
 
+    def apart(self, user: object) -> Table:
+        return self
+
 
 def vote(label: str, value: Any = None, error: str | None = None) -> bytes:
     return json.dumps([label, value, error]).encode()
@@ -82,7 +85,7 @@ import sys
 import torch
 import torch.distributed as dist
 import torch.distributed.nn  # imported late it would pin the process group, and destroying it would not end its threads
-from harness.checkpoint.exchange import ProcessGroupExchange
+from harness.checkpoint.exchange import Exchange, ProcessGroupExchange
 from harness.checkpoint.rng import rng_state, set_rng_state
 from harness.checkpoint.store import CheckpointStore
 from harness.errors import SaveFailed
@@ -92,6 +95,9 @@ dist.init_process_group("gloo", init_method=f"file://{meeting}", rank=rank, worl
 exchange = ProcessGroupExchange()
 for size in (0, 1, 4087, 4088, 4089, 10_000):  # around what one collective holds; ranks differ in length
     assert exchange.gather(b"x" * (size * rank)) == [b"", b"x" * size], size
+apart = [exchange.apart(user) for user in (exchange, Exchange, exchange)]
+assert apart[0]._alive() is apart[2]._alive() and apart[0]._alive() is not apart[1]._alive()
+assert apart[1].gather(b"%d" % rank) == [b"0", b"1"]
 store = CheckpointStore(place)
 loaded = store.load()
 torch.manual_seed(rank)

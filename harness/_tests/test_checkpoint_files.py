@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import stat
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -32,7 +33,7 @@ def dir_fd(tmp_path: Path) -> Iterator[int]:
         [100, PIECE, 7],
         [3 * PIECE + 5, 2],
         [1000] * 3000,
-        [(2 * files.MOST_PIECES + 3) * PIECE + 1],
+        [1000, 20 * PIECE + 1, 500, 3 * PIECE],
     ],
     ids=[
         "nothing",
@@ -43,20 +44,22 @@ def dir_fd(tmp_path: Path) -> Iterator[int]:
         "across",
         "three",
         "many small",
-        "many pieces",
+        "large ones between small ones",
     ],
 )
 def test_what_is_hashed_is_what_is_in_the_file(sizes: list[int], dir_fd: int, tmp_path: Path) -> None:
     data = os.urandom(sum(sizes))
     fd = files.create(dir_fd, "model.pt")
-    with files.HashingWriter(fd, "ckpt.shard.write") as writer:
-        start = 0
-        for size in sizes:
-            assert writer.write(memoryview(data)[start : start + size]) == size
-            start += size
-        writer.finish()
-        assert writer.hexdigest() == hashlib.sha256(data).hexdigest()
-        assert writer.size_bytes == len(data)
+    writer = files.HashingWriter(fd, "ckpt.shard.write")
+    start = 0
+    for size in sizes:
+        given = bytearray(memoryview(data)[start : start + size])
+        assert writer.write(memoryview(given)) == size
+        given[:] = bytes(size)  # the memory is the caller's again
+        start += size
+    writer.finish()
+    assert writer.hexdigest() == hashlib.sha256(data).hexdigest()
+    assert writer.size_bytes == len(data)
     os.close(fd)
     assert (tmp_path / "model.pt").read_bytes() == data
 
@@ -76,9 +79,9 @@ def test_a_piece_is_one_failpoint(dir_fd: int, monkeypatch: pytest.MonkeyPatch) 
 
     monkeypatch.setattr(points, "listener", Listener())
     fd = files.create(dir_fd, "model.pt")
-    with files.HashingWriter(fd, "w") as writer:
-        writer.write(bytes(PIECE + 3))
-        writer.finish()
+    writer = files.HashingWriter(fd, "w")
+    writer.write(bytes(PIECE + 3))
+    writer.finish()
     os.close(fd)
     assert seen == ["w:before", str(PIECE), "w:after", "w:before", "3", "w:after"]
 
@@ -101,6 +104,15 @@ def test_only_plain_files_are_read(kind: str, dir_fd: int, tmp_path: Path) -> No
         case _:
             os.mkfifo(tmp_path / "x")
     with pytest.raises(files.NotPlain, match=f"x is {kind}, not a plain file"):
+        files.read_small(dir_fd, "x", 100)
+
+
+def test_a_device_is_not_opened(dir_fd: int, tmp_path: Path) -> None:
+    try:
+        os.mknod(tmp_path / "x", 0o600 | stat.S_IFCHR, os.makedev(1, 5))  # as /dev/zero, which never ends
+    except PermissionError:
+        pytest.skip("needs the right to make device nodes (CAP_MKNOD)")
+    with pytest.raises(files.NotPlain, match="x is a special file, not a plain file"):
         files.read_small(dir_fd, "x", 100)
 
 

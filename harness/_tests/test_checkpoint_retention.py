@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from pathlib import Path
 
@@ -30,6 +31,14 @@ def root(tmp_path: Path) -> Path:
 def test_the_last_ones_by_number_stay(keep_last: int, steps: list[int], left: list[int], root: Path) -> None:
     save_steps(CheckpointStore(root, keep_last=keep_last), *steps)
     assert [entry.name for entry in inspect(root)] == [f"step-{step}" for step in left]
+
+
+def test_the_last_ones_by_number_stay_whatever_their_times(root: Path) -> None:
+    store = CheckpointStore(root, keep_last=2)
+    for number, step in enumerate((5, 10, 15, 20)):
+        save_steps(store, step)
+        os.utime(root / f"step-{step}", (1e9 - number, 1e9 - number))  # the newer, the older it looks
+    assert steps_in(root) == [20, 15]
 
 
 def test_only_verified_ones_count_as_kept(root: Path) -> None:
@@ -97,6 +106,7 @@ def test_newer_checkpoints_are_set_aside_by_a_roll_back(root: Path) -> None:
     assert loaded.step == 10
     assert steps_in(root) == [10, 5]
     assert [e.name.rpartition("-step-")[2] for e in inspect(root) if e.verdict == "abandoned"] == ["15"]
+    assert (root / "latest").readlink() == Path("step-10")
     save_steps(store, 15)
     assert steps_in(root) == [15, 10, 5]
 

@@ -11,6 +11,7 @@ Standard library only, so that the controller can use them:
 
 With torch, for training scripts:
     store       CheckpointStore: save and load, all ranks together
+    pending     a save that goes on beside the training
     publishing  rank 0's part of a save
     reading     one candidate of a load
     parts       one file of a checkpoint, written and read

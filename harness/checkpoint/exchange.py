@@ -1,12 +1,14 @@
 """How the ranks vote: each tells all, then all know the same and act the same.
 
 One small collective a vote, on the default process group, so that it works wherever the training itself does; no rank
-ever raises alone. Without a process group the world is this one process.
+ever raises alone. Votes of a thread beside the training have a gloo group of their own: collectives of one group from
+two threads would meet in another order on each rank. Without a process group the world is this one process.
 """
 
 from __future__ import annotations
 
 import json
+import weakref
 from collections.abc import Callable
 from typing import Any, Protocol
 
@@ -32,6 +34,12 @@ class Exchange(Protocol):
     def gather(self, message: bytes) -> list[bytes]:
         """Every rank's message, by rank; all ranks call it together."""
 
+    def apart(self, user: object) -> Exchange:
+        """One between the same ranks for ``user`` alone: no other messages meet its, so that a thread may use it.
+
+        All ranks call it together; again for the same user it is the same one.
+        """
+
 
 def agree(exchange: Exchange, label: str, action: Callable[[], Any], failure: type[CheckpointError]) -> list[Any]:
     """Do ``action`` on this rank, tell all ranks how it went, and go on together or not at all.
@@ -52,7 +60,10 @@ def agree(exchange: Exchange, label: str, action: Callable[[], Any], failure: ty
     except Exception as caught:  # whatever it is, the others wait for this rank's vote
         error = caught
     words = None if error is None else f"{type(error).__name__}: {error}"
-    messages = exchange.gather(json.dumps([label, value, words]).encode())
+    mine = json.dumps([label, value, words]).encode()
+    messages = exchange.gather(mine)
+    if messages[exchange.rank] != mine:  # else an old vote, still in the memory, might pass for this one
+        raise failure(f"{label}: this rank's own vote did not come back: the votes were never exchanged") from error
     try:
         votes = [_parse_vote(message) for message in messages]
     except ValueError as unreadable:
@@ -81,14 +92,34 @@ class Alone:
     def gather(self, message: bytes) -> list[bytes]:
         return [message]
 
+    def apart(self, user: object) -> Exchange:
+        return self
+
+
+APART = "checkpoint votes beside the training"  # the description of their process group
+# user -> group of the training -> group of the user
+_apart: weakref.WeakKeyDictionary[object, weakref.WeakKeyDictionary[dist.ProcessGroup, weakref.ref[dist.ProcessGroup]]]
+_apart = weakref.WeakKeyDictionary()
+
 
 class ProcessGroupExchange:
-    """The default process group: gloo, NCCL, or what the harness wraps around them."""
+    """A process group: gloo, NCCL, or what the harness wraps around them.
 
-    def __init__(self) -> None:
-        self.rank = dist.get_rank()
-        self.world_size = dist.get_world_size()
-        self._device = control_device(dist.get_backend_config())
+    Args:
+        group: None takes the default one.
+
+    Raises:
+        RuntimeError: from every call once the group has been destroyed.
+    """
+
+    def __init__(self, group: dist.ProcessGroup | None = None) -> None:
+        group = group or dist.group.WORLD
+        assert group is not None  # there is a default group wherever this is made
+        # Weakly: whoever held it longer than destroy_process_group() would end gloo's threads at a bad moment.
+        self._group = weakref.ref(group)
+        self.rank = dist.get_rank(group)
+        self.world_size = dist.get_world_size(group)
+        self._device = control_device(dist.get_backend_config(group))
 
     def gather(self, message: bytes) -> list[bytes]:
         head = len(message).to_bytes(_SIZE_BYTES, "little") + message[: _FIRST_BYTES - _SIZE_BYTES]
@@ -101,10 +132,26 @@ class ProcessGroupExchange:
             messages = [(m + rest)[:size] for m, rest, size in zip(messages, rests, sizes, strict=True)]
         return messages
 
+    def apart(self, user: object) -> Exchange:
+        group, groups = self._alive(), _apart.setdefault(user, weakref.WeakKeyDictionary())
+        made = groups[group]() if group in groups else None
+        if made is None:
+            made = dist.new_group(dist.get_process_group_ranks(group), backend="gloo", group_desc=APART)
+            groups[group] = weakref.ref(made)
+        return ProcessGroupExchange(made)
+
+    def _alive(self) -> dist.ProcessGroup:
+        if (group := self._group()) is None:
+            raise RuntimeError(
+                "the process group was destroyed while a save was pending; call the store's wait() before "
+                "destroy_process_group()"
+            )
+        return group
+
     def _gather_bytes(self, data: bytes, length: int) -> list[bytes]:
         mine = torch.frombuffer(bytearray(data.ljust(length, b"\0")), dtype=torch.uint8).to(self._device)
         everyones = [torch.empty_like(mine) for _ in range(self.world_size)]
-        dist.all_gather(everyones, mine)
+        dist.all_gather(everyones, mine, group=self._alive())
         return [bytes(tensor.tolist()) for tensor in everyones]
 
 

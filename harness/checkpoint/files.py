@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import os
 import stat
-from collections import deque
+import threading
+import time
 from collections.abc import Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from hashlib import sha256
 from pathlib import Path
@@ -18,7 +18,8 @@ from pathlib import Path
 from harness.checkpoint import points
 
 PIECE_BYTES = 1 << 20
-MOST_PIECES = 16  # written but not hashed yet: bounds the memory where hashing is slower than the disk
+SEEN_S = 60.0  # for as long NFS may go on showing a directory as it was (acdirmax)
+LOOK_AGAIN_S = 0.05
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 # O_NONBLOCK: opening a FIFO for reading would wait for a writer that never comes
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
@@ -55,6 +56,25 @@ def open_directory(parent_fd: int, name: str) -> Iterator[int]:
         yield fd
     finally:
         os.close(fd)
+
+
+def await_name(root: Path, name: str) -> None:
+    """Wait until this rank sees what rank 0 has made in ``root``: a network file system may show it later.
+
+    Raises:
+        FileNotFoundError: it does not within ``SEEN_S``.
+    """
+    ends = time.monotonic() + SEEN_S
+    while True:
+        with open_root(root) as root_fd:  # opened anew: that is when a network file system looks again
+            if exists(root_fd, name):
+                return
+        if time.monotonic() > ends:
+            raise FileNotFoundError(
+                f"{root} does not show {name} on this host within {SEEN_S} s, and rank 0 sees it; "
+                "give a directory that all ranks share"
+            )
+        time.sleep(LOOK_AGAIN_S)
 
 
 def open_to_read(dir_fd: int, name: str) -> int:
@@ -125,8 +145,8 @@ def write_new(dir_fd: int, name: str, data: bytes, failpoint: str) -> None:
 class HashingWriter:
     """A file for ``torch.save``: hashes what passes, so that nothing has to be read back.
 
-    Everything is gathered into pieces of ``PIECE_BYTES``; a full one is written here while a second thread hashes it,
-    and the hash of the last ones overlaps with the fsync. Up to a megabyte a file is one write, and one failpoint.
+    A large tensor is written straight from its memory while a second thread hashes the same memory; what is smaller
+    is gathered. Writes are of at most ``PIECE_BYTES``, each a failpoint: up to a megabyte a file is one write.
 
     Attributes:
         size_bytes: what was given to ``write`` so far.
@@ -136,67 +156,47 @@ class HashingWriter:
         self._fd = fd
         self._failpoint = failpoint
         self._hasher = sha256()
-        self._piece = bytearray(PIECE_BYTES)
-        self._filled_bytes = 0
+        self._gathered = bytearray()
         self._put_bytes = 0
-        self._hash_thread: ThreadPoolExecutor | None = None  # one thread, so the pieces stay in order
-        self._hashing: deque[tuple[Future[None], bytearray]] = deque()
         self.size_bytes = 0
 
-    def __enter__(self) -> HashingWriter:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._hash_thread is not None:
-            self._hash_thread.shutdown(cancel_futures=True)
-
     def write(self, data: bytes | memoryview) -> int:
-        rest = memoryview(data)
-        while rest:
-            taken = min(len(rest), PIECE_BYTES - self._filled_bytes)
-            self._piece[self._filled_bytes : self._filled_bytes + taken] = rest[:taken]
-            self._filled_bytes += taken
-            rest = rest[taken:]
-            if self._filled_bytes == PIECE_BYTES:
-                self._put_full()
+        if len(self._gathered) + len(data) > PIECE_BYTES:
+            self.finish()
+        if len(data) < PIECE_BYTES:
+            self._gathered += data
+        else:
+            # A plain thread: an executor takes no work any more once the interpreter has begun to end.
+            hashing = threading.Thread(target=self._hasher.update, args=(data,), name="checkpoint-hash")
+            hashing.start()
+            try:
+                self._put(memoryview(data))
+            finally:
+                hashing.join()  # the memory is the caller's again
         self.size_bytes += len(data)
         return len(data)
 
     def flush(self) -> None:
-        """Nothing: ``torch.save`` calls it at its end, ``finish`` writes the last piece."""
+        """Nothing: ``torch.save`` calls it at its end, ``finish`` writes what was gathered."""
 
     def finish(self) -> None:
-        """Write the last piece, which may be all there is."""
-        if self._filled_bytes:
-            self._put(memoryview(self._piece)[: self._filled_bytes])
+        """Write what was gathered last, which may be all there is."""
+        if self._gathered:
+            gathered, self._gathered = self._gathered, bytearray()
+            self._hasher.update(gathered)
+            self._put(memoryview(gathered))
 
     def hexdigest(self) -> str:
-        """sha256 of all that was written; waits for the hashing to end."""
-        while self._hashing:
-            self._hashing.popleft()[0].result()
+        """sha256 of all that was written."""
         return self._hasher.hexdigest()
 
-    def _put_full(self) -> None:
-        full = self._piece
-        if self._hash_thread is None:
-            self._hash_thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="checkpoint-hash")
-        self._put(memoryview(full))
-        if len(self._hashing) < MOST_PIECES:
-            self._piece = bytearray(PIECE_BYTES)
-        else:
-            done, self._piece = self._hashing.popleft()
-            done.result()
-        self._filled_bytes = 0
-
-    def _put(self, piece: memoryview) -> None:
-        if self._hash_thread is None:
-            self._hasher.update(piece)
-        else:
-            self._hashing.append((self._hash_thread.submit(self._hasher.update, piece), self._piece))
-        points.write(self._failpoint, self._fd, piece)
-        # Linux begins to write the piece out now, so that the fsync at the end has less to wait for.
-        os.posix_fadvise(self._fd, self._put_bytes, len(piece), os.POSIX_FADV_DONTNEED)
-        self._put_bytes += len(piece)
+    def _put(self, data: memoryview) -> None:
+        for start in range(0, len(data), PIECE_BYTES):
+            piece = data[start : start + PIECE_BYTES]
+            points.write(self._failpoint, self._fd, piece)
+            # Linux begins to write the piece out now, so that the fsync at the end has less to wait for.
+            os.posix_fadvise(self._fd, self._put_bytes, len(piece), os.POSIX_FADV_DONTNEED)
+            self._put_bytes += len(piece)
 
 
 def list_names(dir_fd: int) -> list[str]:

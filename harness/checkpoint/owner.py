@@ -55,6 +55,8 @@ def claim(root: Path, environ: Mapping[str, str] = os.environ) -> Claim:
     """
     _make_root(root)
     with files.open_root(root) as root_fd:
+        if files.exists(root_fd, layout.LOCK) and (kind := files.kind_of(root_fd, layout.LOCK)) != "a plain file":
+            raise files.NotPlain(f"{root / layout.LOCK} is {kind}, not a plain file; remove it if no job writes here")
         lock_fd = os.open(layout.LOCK, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600, dir_fd=root_fd)
         status = os.fstat(lock_fd)
         key = (status.st_dev, status.st_ino)

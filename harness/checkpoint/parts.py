@@ -17,31 +17,63 @@ _crc_setting = threading.Lock()  # the setting is the whole process's
 _CONTAINERS = (dict, OrderedDict, list, tuple, set)
 
 
+class Frozen:
+    """The bytes of a part as they are now, to be written later: no later change of a tensor reaches them.
+
+    Bytes rather than copied tensors: what shares memory stays shared, devices and sizes are as a save has them, and
+    nothing is left that could be changed. Takes as much memory as the part.
+    """
+
+    def __init__(self) -> None:
+        self.pieces: list[bytes] = []
+
+    def write(self, data: bytes | memoryview) -> int:
+        self.pieces.append(bytes(data))
+        return len(data)
+
+    def flush(self) -> None:
+        """Nothing; ``torch.save`` calls it."""
+
+
+def freeze(name: str, value: Any) -> Frozen:
+    """What ``save_part`` would write as ``name`` now.
+
+    Raises:
+        TypeError: something in it could not be loaded again without running code; names the place.
+    """
+    frozen = Frozen()
+    _save_value(name, value, frozen)
+    return frozen
+
+
 def save_part(dir_fd: int, name: str, value: Any, rank: int) -> layout.FileRecord:
-    """Write ``value`` as the new file ``name`` and make it durable.
+    """Write ``value``, frozen or not, as the new file ``name`` and make it durable.
 
     Raises:
         TypeError: something in it could not be loaded again without running code; names the place.
         OSError: the file system refused.
     """
+    fd = points.around("ckpt.shard.create", files.create, dir_fd, name)
+    try:
+        writer = files.HashingWriter(fd, "ckpt.shard.write")
+        if isinstance(value, Frozen):
+            for piece in value.pieces:
+                writer.write(piece)
+        else:
+            _save_value(name, value, writer)
+        writer.finish()
+        points.around("ckpt.shard.fsync", os.fsync, fd)
+    finally:
+        os.close(fd)
+    return layout.FileRecord(name=name, size_bytes=writer.size_bytes, sha256=writer.hexdigest(), rank=rank)
+
+
+def _save_value(name: str, value: Any, file: files.HashingWriter | Frozen) -> None:
     for place, type_ in unloadable(value):
         raise TypeError(
             f"{name.removesuffix('.pt')}{place} is {type_.__module__}.{type_.__qualname__}, which cannot be loaded "
             "without running code; save tensors, numbers, text, and dicts, lists or tuples of them"
         )
-    fd = points.around("ckpt.shard.create", files.create, dir_fd, name)
-    try:
-        with files.HashingWriter(fd, "ckpt.shard.write") as writer:
-            _save_without_crc(value, writer)
-            writer.finish()
-            points.around("ckpt.shard.fsync", os.fsync, fd)
-            sha256 = writer.hexdigest()
-    finally:
-        os.close(fd)
-    return layout.FileRecord(name=name, size_bytes=writer.size_bytes, sha256=sha256, rank=rank)
-
-
-def _save_without_crc(value: Any, file: files.HashingWriter) -> None:
     # The CRCs inside the file would cost as much time as writing it; the sha256 of the manifest says more.
     with _crc_setting:
         before = torch.serialization.get_crc32_options()

@@ -81,6 +81,7 @@ def give_up(root: Path, step: int, claim: Claim, *, retract: bool) -> None:
             retention.delete(root_fd, staging)
         elif retract and _is_made_by(root_fd, final, claim):
             files.rename(root_fd, final, files.free_name(root_fd, f".abandoned-{claim.attempt}-{final}"))
+            os.fsync(root_fd)  # else a power cut brings back what was reported as failed
 
 
 def _is_made_by(root_fd: int, name: str, claim: Claim) -> bool:

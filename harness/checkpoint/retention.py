@@ -66,7 +66,7 @@ def leftovers(root_fd: int, claim: Claim) -> list[str]:
     found = []
     for name in files.list_names(root_fd):
         made_by = layout.trash_of(name) or layout.staging_of(name)
-        if made_by is not None and made_by[1] in claim.known:
+        if made_by is not None and made_by[1] in claim.known and files.kind_of(root_fd, name) == "a directory":
             found.append(name)
     return found
 

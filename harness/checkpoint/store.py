@@ -3,6 +3,7 @@
 save    vote: begin; every rank writes its files; vote: wrote; rank 0 writes manifest and marker, renames the
         directory to its final name; vote: published. Only then is a save done, on all ranks; what follows
         (``latest``, retention) may fail without harm.
+async   the parts are copied, and all ranks vote on that; the votes and writes of a save follow in a thread.
 load    rank 0 lists the candidates; for each, newest first, every rank verifies and reads the files it needs, and
         all vote; the first that is good on all ranks is loaded. What failed is set aside, never deleted.
 """
@@ -14,7 +15,8 @@ import json
 import logging
 import os
 import platform
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -26,20 +28,13 @@ from harness.checkpoint.exchange import Exchange, agree, current_exchange
 from harness.checkpoint.judge import Entry
 from harness.checkpoint.layout import FileRecord, Manifest
 from harness.checkpoint.owner import Claim
+from harness.checkpoint.pending import PendingSave as PendingSave
+from harness.checkpoint.pending import Saved as Saved
 from harness.checkpoint.reading import Found
 from harness.errors import LoadRefused, SaveFailed
 from harness.wire import Kind
 
 log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Saved:
-    """A save that every rank knows to be done."""
-
-    step: int
-    path: Path
-    manifest_sha256: str
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,7 +56,11 @@ class Loaded:
 
 
 class CheckpointStore:
-    """The checkpoints of one job in one directory. Every rank makes one and calls ``save`` and ``load`` together.
+    """The checkpoints of one job in one directory. Every rank makes one and calls its methods together.
+
+    One save at a time: ``save``, ``async_save`` and ``load`` first wait for a pending one, and raise what went wrong in
+    it if nobody has asked for its result. The interpreter waits for it before it ends; ``destroy_process_group()`` does
+    not, so call ``wait()`` before.
 
     Args:
         root: a directory that all ranks see; made on the first call, with access for its owner only.
@@ -92,6 +91,7 @@ class CheckpointStore:
         self._parent: str | None = None  # manifest of what this job loaded or saved last
         self._verified: list[int] = []  # steps that this process loaded or saved, ascending
         self._has_loaded = False
+        self._under_way: PendingSave | None = None
 
     def save(self, step: int, shared: Mapping[str, Any], own: Mapping[str, Any]) -> Saved:
         """Write the checkpoint of update ``step``; returns once every rank knows that it is durable.
@@ -104,24 +104,60 @@ class CheckpointStore:
             SaveFailed: on all ranks; the checkpoints before it are untouched.
             RuntimeError: from the process group, if a rank is gone; what was being written stays unpublished.
         """
+        self.wait()
         exchange = self._exchange or current_exchange()
-        path = self.root / f"step-{step}"
         points.reach("ckpt.save:before")
-        points.tell(Kind.SAVE_START, step, path=str(path))
-        try:
-            manifest_sha256 = self._save(exchange, step, shared, own)
-        except BaseException as error:
-            points.tell(Kind.SAVE_ERROR, step, path=str(path), error=f"{type(error).__name__}: {error}")
-            raise
-        points.tell(Kind.SAVE_END, step, path=str(path), manifest=manifest_sha256)
-        self._parent = manifest_sha256
-        self._has_loaded = True
-        if self._verified[-1:] != [step]:
-            self._verified.append(step)
-        if exchange.rank == 0:
-            self._try_tidying(step, lambda: self._after_save(step))
+        with self._telling(step) as path:
+            saved = self._save(exchange, step, path, shared, own)
         points.reach("ckpt.save:after")
-        return Saved(step=step, path=path, manifest_sha256=manifest_sha256)
+        return saved
+
+    def async_save(self, step: int, shared: Mapping[str, Any], own: Mapping[str, Any]) -> PendingSave:
+        """Copy everything to memory and go on; the save itself is done in a thread beside the training.
+
+        What is saved is what the parts are now, whatever becomes of their tensors, numbers and lists. The votes of the
+        thread have a gloo group of their own, made at the first call. ``latest`` and retention wait for the save's end.
+
+        Args:
+            shared, own: as for ``save``; the copy takes as much memory as the files of this rank will have.
+
+        Returns:
+            whose ``result()`` is what ``save`` returns or raises.
+
+        Raises:
+            SaveFailed: on all ranks, if the copy failed on any, or for a pending save that failed unasked.
+        """
+        self.wait()
+        exchange = self._exchange or current_exchange()
+        frozen_shared: dict[str, parts.Frozen] = {}
+        frozen_own: list[parts.Frozen] = []
+
+        def freeze() -> None:
+            if exchange.rank == 0:
+                self._check_step(step, shared)
+                frozen_shared.update({p: parts.freeze(layout.shared_file(p), value) for p, value in shared.items()})
+            frozen_own.append(parts.freeze(layout.own_file(exchange.rank), dict(own)))
+
+        def work() -> Saved:
+            with self._telling(step) as path:
+                return self._save(apart, step, path, frozen_shared, frozen_own[0])
+
+        points.reach("ckpt.save:before")
+        agree(exchange, f"save of step {step}: copied", freeze, SaveFailed)
+        apart = exchange.apart(self)
+        self._under_way = PendingSave(step, work)
+        points.reach("ckpt.save:after")
+        return self._under_way
+
+    def wait(self) -> None:
+        """Wait for a pending save, if there is one.
+
+        Raises:
+            SaveFailed, RuntimeError: what went wrong in it, if nobody has asked for its result.
+        """
+        if self._under_way is not None and not self._under_way.is_asked_for:
+            self._under_way.result()
+        self._under_way = None
 
     def load(self, at_most: int | None = None) -> Loaded | None:
         """The newest checkpoint that is valid on all ranks; None if there never was one here.
@@ -132,7 +168,9 @@ class CheckpointStore:
         Raises:
             LoadRefused: on all ranks. Something is there and nothing valid, or it was saved by another number of
                 ranks or with another config, or another process is writing here. Nothing was changed.
+            SaveFailed: a pending save failed, and nobody has asked for its result.
         """
+        self.wait()
         exchange = self._exchange or current_exchange()
         points.reach("ckpt.load:before")
         loaded = self._load(exchange, at_most)
@@ -152,7 +190,30 @@ class CheckpointStore:
         points.reach("ckpt.load:after")
         return loaded
 
-    def _save(self, exchange: Exchange, step: int, shared: Mapping[str, Any], own: Mapping[str, Any]) -> str:
+    @contextmanager
+    def _telling(self, step: int) -> Iterator[Path]:
+        """Tell the harness that a save begins, and if it fails; gives the path that the checkpoint will have."""
+        path = self.root / f"step-{step}"
+        points.tell(Kind.SAVE_START, step, path=str(path))
+        try:
+            yield path
+        except BaseException as error:
+            points.tell(Kind.SAVE_ERROR, step, path=str(path), error=f"{type(error).__name__}: {error}")
+            raise
+
+    def _save(self, exchange: Exchange, step: int, path: Path, shared: Mapping[str, Any], own: Any) -> Saved:
+        """A save from its first vote to the end of its tidying up; the parts are frozen or not."""
+        manifest_sha256 = self._agree_on(exchange, step, shared, own)
+        points.tell(Kind.SAVE_END, step, path=str(path), manifest=manifest_sha256)
+        self._parent = manifest_sha256
+        self._has_loaded = True
+        if self._verified[-1:] != [step]:
+            self._verified.append(step)
+        if exchange.rank == 0:
+            self._try_tidying(step, lambda: self._after_save(step))
+        return Saved(step=step, path=path, manifest_sha256=manifest_sha256)
+
+    def _agree_on(self, exchange: Exchange, step: int, shared: Mapping[str, Any], own: Any) -> str:
         """The three votes of a save; returns the manifest's sha256."""
         is_first = exchange.rank == 0
         label = f"save of step {step}"
@@ -210,10 +271,12 @@ class CheckpointStore:
                 "call load() first, or give an empty directory"
             )
 
-    def _write(self, staging: str, rank: int, shared: Mapping[str, Any], own: Mapping[str, Any]) -> list[FileRecord]:
+    def _write(self, staging: str, rank: int, shared: Mapping[str, Any], own: Any) -> list[FileRecord]:
+        mine = own if isinstance(own, parts.Frozen) else dict(own)
+        files.await_name(self.root, staging)
         with files.open_root(self.root) as root_fd, files.open_directory(root_fd, staging) as dir_fd:
             records = [parts.save_part(dir_fd, layout.shared_file(p), value, rank) for p, value in shared.items()]
-            records.append(parts.save_part(dir_fd, layout.own_file(rank), dict(own), rank))
+            records.append(parts.save_part(dir_fd, layout.own_file(rank), mine, rank))
             if rank != 0:
                 os.fsync(dir_fd)  # on a network file system each client syncs what it made; rank 0 does so later
         return records
@@ -275,6 +338,8 @@ class CheckpointStore:
             log.warning("%s: loading %s; set aside: %s", self.root, name, ", ".join(failed + newer))
             aside = functools.partial(reading.set_aside, self.root, failed, newer)
             agree(exchange, "load: set aside", lambda: aside(self._own()) if is_first else None, LoadRefused)
+            if is_first and (step := entry.step) is not None:
+                self._try_tidying(step, lambda: publishing.point_latest(self.root, step))
         assert entry.step is not None
         assert entry.manifest is not None
         return Loaded(
@@ -300,6 +365,7 @@ class CheckpointStore:
 
         def read() -> dict[str, Any]:
             nonlocal found
+            files.await_name(self.root, name)
             found = points.around("ckpt.load.read", self._read, name, exchange.rank, exchange.world_size)
             points.reach("ckpt.load.agree:before")
             return found.ballot()

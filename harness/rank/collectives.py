@@ -15,6 +15,8 @@ from __future__ import annotations
 import functools
 import gc
 import sys
+import threading
+from collections import Counter
 from collections.abc import Callable, Iterator
 from datetime import timedelta
 from pathlib import Path
@@ -26,6 +28,7 @@ import torch.distributed as dist
 import torch.distributed.distributed_c10d as c10d
 from torch._C import _distributed_c10d as _C_module
 
+from harness.checkpoint.exchange import APART
 from harness.rank.recorder import Recorder
 from harness.rank.triggers import Triggers, act
 from harness.wire import Kind
@@ -72,6 +75,10 @@ _triggers: Triggers
 # to hold one, and frees it with the interpreter locked: it waits for gloo's threads, and they for the lock.
 _keep = True
 _kept: list[Any] = []
+# Group -> calls that the script came back from without an error, whatever became of them further down. What was sent is
+# on record by itself, so that a call that was answered and never sent shows in the records.
+_returned: Counter[str] = Counter()
+_last_returned: dict[str, str] = {}  # group -> operation
 
 
 class _Call:
@@ -105,6 +112,8 @@ class _Call:
         } | sent
         if faulted is not None:
             fields["faulted"] = faulted
+        if _is_aside():
+            fields["aside"] = True
         _recorder.emit(Kind.COLLECTIVE, **fields)
 
     def issue(self) -> Any:
@@ -117,15 +126,17 @@ class _Call:
         future.set_result(list(_tensors(self._args[:1])))  # what a bucket's waiter takes as the reduced values
         return _C._create_work_from_future(future)
 
-    def issue_like(self, numel: int | None = None) -> Any:
+    def issue_like(self, numel: int | None = None) -> None:
         numel = self.numel if numel is None else numel
         dtype = getattr(torch, self.dtype) if self.dtype else torch.float32
         scratch = torch.zeros(numel, dtype=dtype, device=self._device)
         if self._operation == "broadcast":
             self.record(faulted="extra", numel=numel)
-            return self._group.inner.broadcast([scratch], *self._args[1:], **self._kwargs)
-        self.record(faulted="extra", op="all_reduce", reduce_op="SUM", numel=numel, dtype=str(dtype)[6:], root=None)
-        return self._group.inner.allreduce([scratch], dist.AllreduceOptions())
+            work = self._group.inner.broadcast([scratch], *self._args[1:], **self._kwargs)
+        else:
+            self.record(faulted="extra", op="all_reduce", reduce_op="SUM", numel=numel, dtype=str(dtype)[6:], root=None)
+            work = self._group.inner.allreduce([scratch], dist.AllreduceOptions())
+        work.wait()  # here, so that an error of it counts as one of communication
 
 
 class RecordingProcessGroup(_Stock):  # type: ignore[misc]
@@ -170,8 +181,14 @@ def _recorded(name: str, operation: str) -> Callable[..., Any]:
     stock = getattr(_Stock, name)
 
     def method(self: RecordingProcessGroup, *args: Any, **kwargs: Any) -> Any:
+        if self.group_desc == APART:  # of a thread: which step and phase it meets is chance, so no call is the k-th
+            return stock(self.inner, *args, **kwargs)
         call = _Call(self, operation, stock, args, kwargs)
-        return act(_triggers.at_collective(), call)
+        work = act(_triggers.at_collective(), call)
+        group = self.group_name
+        _returned[group] += 1
+        _last_returned[group] = operation
+        return work
 
     return method
 
@@ -182,6 +199,11 @@ def _override_methods() -> None:
     for name, operation in _METHODS.items():
         if hasattr(_Stock, name):
             setattr(RecordingProcessGroup, name, _recorded(name, operation))
+
+
+def returned() -> dict[str, dict[str, Any]]:
+    """Group -> ``calls``: how many this process came back from without an error; ``last``: what the last one was."""
+    return {group: {"calls": calls, "last": _last_returned[group]} for group, calls in _returned.items()}
 
 
 def release() -> None:
@@ -205,11 +227,17 @@ def install(recorder: Recorder, triggers: Triggers, *, timeout_s: float, safe_te
 
     timeout = timedelta(seconds=timeout_s)
     init, make_group = _c10d.init_process_group, _c10d._new_process_group_helper
+    takes_it_by_name: Any = (
+        torch.distributed.device_mesh
+    )  # init_device_mesh() makes the default group, if there is none
 
     @functools.wraps(init)
     def bounded_init(*args: Any, **kwargs: Any) -> Any:
         kwargs["timeout"] = timeout  # of the rendezvous as well
-        return init(*args, **kwargs)
+        recorder.emit(Kind.RENDEZVOUS_START)
+        made = init(*args, **kwargs)
+        recorder.emit(Kind.RENDEZVOUS_END)
+        return made
 
     @functools.wraps(make_group)
     def recorded_group(group_size: int, group_rank: int, ranks: list[int], *args: Any, **kwargs: Any) -> Any:
@@ -220,8 +248,15 @@ def install(recorder: Recorder, triggers: Triggers, *, timeout_s: float, safe_te
             recorder.emit(Kind.GROUP, group=name, ranks=list(ranks or range(group_size)), backend=str(backend))
         return made
 
-    _c10d.init_process_group = dist.init_process_group = bounded_init
+    _c10d.init_process_group = dist.init_process_group = takes_it_by_name.init_process_group = bounded_init
     _c10d._new_process_group_helper = recorded_group
+
+
+def _is_aside() -> bool:
+    """Whether this is a Python thread of the script's own; autograd's threads, which send DDP's buckets, are none."""
+    if threading.get_ident() == threading.main_thread().ident:
+        return False
+    return not isinstance(threading.current_thread(), threading._DummyThread)
 
 
 def _tensors(values: Any) -> Iterator[torch.Tensor]:
