@@ -54,6 +54,10 @@ class Kind(StrEnum):
 
     # the process begins: pid, local_rank, world_size, local_world_size, host, master_addr, master_port, device, script
     START = "start"
+    # the script calls init_process_group, which waits for all ranks
+    RENDEZVOUS_START = "rendezvous_start"
+    # ... and came back from it without an error
+    RENDEZVOUS_END = "rendezvous_end"
     # a process group was made: group (name), ranks, backend
     GROUP = "group"
     # ``phase`` was entered
@@ -66,7 +70,8 @@ class Kind(StrEnum):
     # the iteration ended by itself: loader, epoch, batches (how many were handed out)
     LOADER_END = "loader_end"
     # at issue: group, call (from 1 in this group), op, reduce_op, numel, dtype, root, site ("file:line"); faulted
-    # ("skipped": asked for and not sent, "extra": sent and not asked for) only where a fault acted
+    # ("skipped": asked for and not sent, "extra": sent and not asked for) only where a fault acted; aside (true) only
+    # if a Python thread beside the training sent it: where the training was meanwhile is chance
     COLLECTIVE = "collective"
     # after an update: params, optimizer, buffers, rng (digests, hex), scaler, lr (list), ids, epoch, batches, sharded
     UPDATE = "update"
@@ -82,14 +87,19 @@ class Kind(StrEnum):
     INVENTORY = "inventory"
     # path (None: nothing there), loaded_step, manifest, candidates [{name, step, verdict, reason}]
     LOAD = "load"
+    # a save by other code than the checkpoint store returned: by (torch.save, ...), path (None: unknown)
+    FOREIGN_SAVE = "foreign_save"
+    # a load by other code than the checkpoint store begins: by, path (None: unknown)
+    FOREIGN_LOAD = "foreign_load"
     # a file in /dev/shm was opened from Python: name
     SHM = "shm"
     # index (in the plan), fault (its kind), effect (words)
     FAULT = "fault"
-    # what left the training script: type, message, site, in_collective (bool)
+    # what left the training script: type, message, site, in_collective (bool), returned (group -> {calls, last}: how
+    # many collectives and messages the script came back from without an error, and what the last one was)
     EXCEPTION = "exception"
-    # the script ended by itself: code; params, optimizer, buffers, magnitudes (if it had a model); threads, sources;
-    # at_once (true, only if by os._exit: past the interpreter's own end)
+    # the script ended by itself: code; params, optimizer, buffers, magnitudes (if it had a model); returned (as above);
+    # threads, sources; at_once (true, only if by os._exit: past the interpreter's own end)
     EXIT = "exit"
 
 

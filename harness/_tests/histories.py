@@ -200,10 +200,10 @@ class Story:
         return self
 
     def raises(
-        self, rank: int, kind: str, message: str, *, in_collective: bool = False, phase: str = "backward"
+        self, rank: int, kind: str, message: str, *, in_collective: bool = False, phase: str = "backward", **data: Any
     ) -> Self:
-        site = "train.py:61"
-        self.tell(rank, Kind.EXCEPTION, phase=phase, type=kind, message=message, site=site, in_collective=in_collective)
+        said = {"type": kind, "message": message, "site": "train.py:61", "in_collective": in_collective, **data}
+        self.tell(rank, Kind.EXCEPTION, phase=phase, **said)
         self.tell(rank, Kind.EXIT, phase="teardown", code=1)
         return self._reported(rank, 1)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -152,3 +153,102 @@ def test_healthy(name: str, tell: Tell, nothing_to_judge: set[str]) -> None:
 @pytest.mark.parametrize("name", ["OnlyCompleteLoads", "NewestCompleteLoads", "RetentionSafe"])
 def test_without_an_inventory_it_is_unknown(name: str) -> None:
     assert verdict(name, resumed(crashed(), 10).drop(Kind.INVENTORY)).outcome == "unknown"
+
+
+# -- a restart that looks for nothing ------------------------------------------------------------------------------
+
+
+def acknowledged_before_any_inventory() -> Story:
+    story = crashed().drop(Kind.INVENTORY)
+    return story.start().updates(1, 12).leave()
+
+
+def test_a_save_that_was_reported_done_is_enough_to_be_missed() -> None:
+    found = verdict("NewestCompleteLoads", acknowledged_before_any_inventory())
+    assert (found.outcome, found.rank, found.step) == ("invalid", 0, 10), found
+
+
+def exported(*, steps: tuple[int, ...] = (4, 8), by: str = "torch.save", read_first: str | None = None) -> Story:
+    """A job without our store: rank 0 writes files after some updates; rank 1 is killed in update 10."""
+    story = run(expect="recovers").start()
+    if read_first is not None:
+        story.tell(0, Kind.FOREIGN_LOAD, phase="load", by="torch.load", path=read_first)
+    done = 0
+    for step in steps:
+        story.updates(done + 1, step).tell(0, Kind.FOREIGN_SAVE, phase="save", by=by, path=f"/out/{step}.pt")
+        done = step
+    return story.updates(done + 1, 9).begin(1, 10).kill(1).cut_off()
+
+
+def begins_again(story: Story, *, reads: str | None = "", at_step: int = 0) -> Story:
+    """The restart, which reads a file (None: from an open one; "": none) and goes on from a step."""
+    story.start()
+    if reads != "":
+        story.tell(0, Kind.FOREIGN_LOAD, phase="load", by="torch.load", path=reads)
+    story.edit(Kind.STATE, restart=1)
+    for event in story.events:
+        if (event["kind"], event["restart"]) == (Kind.STATE, 1):
+            event["step"] = at_step
+    return story.updates(at_step + 1, 12).leave()
+
+
+QUESTIONABLE: dict[str, Tell] = {
+    "it reads nothing": lambda: begins_again(exported()),
+    "another library wrote it": lambda: begins_again(exported(by="safetensors.save_file")),
+    "it reads only what every launch reads": lambda: begins_again(
+        exported(read_first="/pretrained.pt"), reads="/pretrained.pt"
+    ),
+}
+
+
+@pytest.mark.parametrize("name", QUESTIONABLE)
+def test_files_that_are_never_read_again_are_a_question(name: str) -> None:
+    found = verdict("NewestCompleteLoads", QUESTIONABLE[name]())
+    assert (found.outcome, found.rank, found.step) == ("unknown", 0, 8), found
+    assert "/out/8.pt" in found.reason
+    assert "resume_step = 0" in found.reason
+
+
+def zero_is_meant() -> Story:
+    story = begins_again(exported())
+    story.plan = replace(story.plan, expect=replace(story.plan.expect, resume_step=0))
+    return story
+
+
+def killed_with_a_draft() -> Story:
+    """The write has come back, and the process ends before it can rename the file."""
+    story = run(expect="recovers").start().updates(1, 4)
+    story.tell(0, Kind.FOREIGN_SAVE, phase="save", by="torch.save", path="/out/last.tmp").kill(0).cut_off()
+    return begins_again(story)
+
+
+def writes_its_arguments() -> Story:
+    story = run(expect="recovers").start()
+    story.tell(0, Kind.FOREIGN_SAVE, step=0, by="torch.save", path="/out/args.pt")
+    return begins_again(story.updates(1, 3).begin(1, 4).kill(1).cut_off())
+
+
+def loads_with_our_store() -> Story:
+    story = crashed()
+    story.tell(0, Kind.FOREIGN_SAVE, phase="save", by="torch.save", path="/out/weights.pt")
+    return resumed(story, 10)
+
+
+NO_QUESTION: dict[str, Tell] = {
+    "nothing was ever written": lambda: begins_again(exported(steps=())),
+    "what was written before the first update": writes_its_arguments,
+    "the write may not have been the last of the save": killed_with_a_draft,
+    "the file is read": lambda: begins_again(exported(), reads="/out/8.pt"),
+    "something new is read": lambda: begins_again(exported(read_first="/pretrained.pt"), reads="/out/final.pt"),
+    "an open file is read": lambda: begins_again(exported(), reads=None),
+    "the state is that of a later step, however it came there": lambda: begins_again(exported(), at_step=8),
+    "the scenario says that zero is meant": zero_is_meant,
+    "the job did not restart": lambda: run().start().updates(1, 12).leave(),
+    "an export beside our store, which is loaded": loads_with_our_store,
+}
+
+
+@pytest.mark.parametrize("name", NO_QUESTION)
+def test_no_question_is_raised(name: str) -> None:
+    found = verdict("NewestCompleteLoads", NO_QUESTION[name]())
+    assert found.outcome in ("valid", "not-applicable"), found

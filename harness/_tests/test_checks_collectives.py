@@ -265,7 +265,25 @@ def killed_between_two_collectives() -> Story:
     return story.start(load=0).updates(1, 6).leave()
 
 
+def vote_aside(story: Story, rank: int, phase: str) -> Story:
+    """A save that goes on in a thread votes in a group of its own, wherever the training is by then."""
+    data: dict[str, Any] = {"numel": 8, "dtype": "uint8", "reduce_op": None, "site": "store.py:9"}
+    return story.collective(rank, "all_gather", phase=phase, group="votes", aside=True, **data)
+
+
+def a_thread_votes_steps_later(*, is_killed: bool = False) -> Story:
+    story = run(ranks=2).start()
+    for rank in range(2):
+        story.tell(rank, Kind.GROUP, group="votes", ranks=[0, 1], backend="gloo")
+    vote_aside(story.updates(1, 4), 0, "forward").updates(5, 8)
+    if is_killed:
+        return story.begin(1, 9).kill(1).cut_off().start(load=4).updates(5, 12).leave()
+    return vote_aside(story, 1, "backward").updates(9, 10).leave()
+
+
 HEALTHY = {
+    "a thread votes some steps later than that of the peer": a_thread_votes_steps_later,
+    "a rank is killed while its thread owes a vote": lambda: a_thread_votes_steps_later(is_killed=True),
     "two ranks without trouble": lambda: run(ranks=2).start().updates(1, 8).leave(),
     "four ranks that save": lambda: run(ranks=4).start().updates(1, 5).save().updates(6, 8).save().leave(),
     "DDP rebuilds its buckets after the first step": rebuilt_buckets,

@@ -238,3 +238,73 @@ def test_a_job_that_ends_well_has_no_culprit() -> None:
     history = run().start().updates(1, 3).leave().history()
     assert diagnose(history) == []
     assert GUARANTEES["CulpritNamed"].check(history, None).outcome == "not-applicable"
+
+
+def entering(ranks: int, *entered: int, came_back: tuple[int, ...] = ()) -> Story:
+    """Ranks at ``init_process_group``; none has come to a collective."""
+    story = run(ranks=ranks, expect="stops")
+    story.alive = set(range(ranks))
+    for rank in range(ranks):
+        story.tell(rank, Kind.START, pid=story.pid(rank), local_rank=rank, world_size=ranks)
+    for rank in entered:
+        story.tell(rank, Kind.RENDEZVOUS_START)
+    for rank in came_back:
+        story.tell(rank, Kind.RENDEZVOUS_END)
+    return story
+
+
+def too_late() -> Story:
+    """Rank 1 enters when rank 0 has given up, and finds nobody."""
+    return entering(2, 0).cut_off(0).tell(1, Kind.RENDEZVOUS_START).cut_off(1)
+
+
+RENDEZVOUS: dict[str, tuple[Callable[[], Story], int | None, str]] = {
+    "one of two never comes": (
+        lambda: entering(2, 0).cut_off(0).ended_by_launcher(1),
+        1,
+        "rank 1 never entered init_process_group, in which rank 0 waited",
+    ),
+    "rank 0 of three never comes": (
+        lambda: entering(3, 1, 2).cut_off(1, 2).ended_by_launcher(0),
+        0,
+        "rank 0 never entered init_process_group, in which ranks 1, 2 waited",
+    ),
+    "one comes when the other has given up": (too_late, 1, "rank 1 never entered init_process_group"),
+    "two of three never come": (
+        lambda: entering(3, 0).cut_off(0).ended_by_launcher(1, 2),
+        None,
+        "ranks 1, 2 never entered init_process_group",
+    ),
+    "all came, and could not connect": (
+        lambda: entering(2, 0, 1).cut_off(),
+        None,
+        "ranks 0, 1 entered init_process_group and never came back",
+    ),
+    "one that gave up is not the one it waited for": (
+        lambda: entering(2, 0, 1, came_back=(0,)).cut_off(1).ended_by_launcher(0),
+        None,
+        "rank 1 entered init_process_group and never came back",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", RENDEZVOUS)
+def test_a_failed_rendezvous_names_who_was_not_there(name: str) -> None:
+    tell, rank, words = RENDEZVOUS[name]
+    (cause,) = diagnose(tell().history(1))
+    assert (cause.how, cause.rank, cause.operation) == ("hang", rank, "init_process_group"), cause
+    assert words in cause.detail
+
+
+def test_a_rank_stuck_in_the_rendezvous_that_the_others_left_is_named_on_the_deadline() -> None:
+    history = entering(3, 0, 1, 2, came_back=(0, 2)).history(timed_out=True)
+    (cause,) = diagnose(history)
+    assert (cause.how, cause.rank) == ("hang", 1), cause
+    found = GUARANTEES["EndsInTime"].check(history, None)
+    assert (found.outcome, found.rank, found.operation) == ("invalid", 1, "init_process_group"), found
+
+
+def test_a_rank_that_dies_before_the_rendezvous_is_named_by_its_own_end() -> None:
+    story = entering(2, 0).raises(1, "FileNotFoundError", "no data", phase="init").cut_off(0)
+    (cause,) = diagnose(story.history(1))
+    assert (cause.how, cause.rank) == ("exception", 1), cause

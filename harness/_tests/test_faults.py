@@ -127,22 +127,18 @@ class FakeCall:
         self.done.append("completed")
         return "work that is done"
 
-    def issue_like(self, numel: int | None = None) -> FakeCall:
+    def issue_like(self, numel: int | None = None) -> None:
         self.done.append(f"issue_like {numel}")
-        return self
-
-    def wait(self) -> None:
-        self.done.append("wait")
 
 
 CALLS: dict[str, tuple[CollectiveFault, list[str], str]] = {
     "a skipped one is not sent": (SkipCollective(rank=0), ["completed"], "work that is done"),
     "an extra one of the same size comes first": (
-        ExtraCollective(rank=0), ["issue_like None", "wait", "issue"], "work of the collective"),
+        ExtraCollective(rank=0), ["issue_like None", "issue"], "work of the collective"),
     "an extra one of another size comes first": (
-        ExtraCollective(rank=0, numel=3), ["issue_like 3", "wait", "issue"], "work of the collective"),
+        ExtraCollective(rank=0, numel=3), ["issue_like 3", "issue"], "work of the collective"),
     "a resized one takes its place": (
-        ResizeCollective(rank=0, numel=3), ["completed", "issue_like 3", "wait"], "work that is done"),
+        ResizeCollective(rank=0, numel=3), ["completed", "issue_like 3"], "work that is done"),
 }  # fmt: skip
 
 

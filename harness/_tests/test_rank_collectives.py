@@ -8,9 +8,11 @@ from typing import Any
 import pytest
 
 from harness._tests.launched import Run, shown
-from harness.faults.base import At
+from harness.checks.diagnosis import diagnose
+from harness.faults.base import At, Fault
 from harness.faults.extra_collective import ExtraCollective
 from harness.faults.kill import Kill
+from harness.faults.raise_ import Raise
 from harness.faults.skip_collective import SkipCollective
 from harness.history import History
 from harness.wire import Kind
@@ -226,3 +228,86 @@ else:
     assert error.rank == 0
     assert error.data["in_collective"]
     assert history.outcome.duration_s < 15
+
+
+RAISES = "raise ValueError('of the script itself')\n"
+
+
+@pytest.mark.parametrize(
+    ("fault", "came_back", "sent"),
+    [
+        pytest.param(None, 2, 2, id="undisturbed"),
+        pytest.param(SkipCollective(rank=1, at=At(collective=2)), 2, 1, id="one is skipped"),
+        pytest.param(ExtraCollective(rank=1, at=At(collective=2)), 2, 3, id="one is put in"),
+        pytest.param(Raise(rank=1, at=At(collective=2)), 1, 1, id="the second call raises"),
+    ],
+)
+def test_the_last_word_counts_what_the_script_came_back_from(
+    run: Run, fault: Fault | None, came_back: int, sent: int
+) -> None:
+    faults = [fault] if fault is not None else []
+    # Rank 0 takes part in as many as rank 1 sends, so that none of them fails.
+    text = INIT + f"for _ in range(2 if rank == 1 else {sent}):\n    dist.all_reduce(torch.ones(1))\n" + RAISES
+    history = run(text, *faults)
+    words = history.of((Kind.EXCEPTION, Kind.EXIT), rank=1, restart=0)
+    assert [e.kind for e in words] == [Kind.EXCEPTION, Kind.EXIT]
+    for word in words:
+        assert word.data["returned"] == {"0": {"calls": came_back, "last": "all_reduce"}}
+    calls = history.of(Kind.COLLECTIVE, rank=1, restart=0)
+    assert sum(e.data.get("faulted") != "skipped" for e in calls) == sent
+
+
+def test_a_call_that_fails_counts_as_no_more_than_was_sent(run: Run) -> None:
+    history = run(INIT + "if rank == 1:\n    dist.all_reduce(torch.ones(1))\n", ranks=2)
+    (word,) = history.of(Kind.EXCEPTION, rank=1, restart=0)
+    assert word.data["in_collective"]
+    assert word.data["returned"].get("0", {"calls": 0})["calls"] <= len(operations(history, 1))
+
+
+MESH = """
+from torch.distributed.device_mesh import init_device_mesh
+init_device_mesh("cpu", (world_size,))
+"""
+
+
+@pytest.mark.parametrize("text", [INIT, MESH], ids=["by init_process_group", "by init_device_mesh"])
+def test_the_rendezvous_is_recorded_on_entering_and_on_coming_back(run: Run, text: str) -> None:
+    history = run(text + END)
+    assert history.outcome.exit_code == 0
+    for rank in range(2):
+        kinds = [e.kind for e in history.of(rank=rank, restart=0)]
+        assert [k for k in kinds if k in (Kind.RENDEZVOUS_START, Kind.RENDEZVOUS_END, Kind.GROUP)][:3] == [
+            Kind.RENDEZVOUS_START,
+            Kind.GROUP,
+            Kind.RENDEZVOUS_END,
+        ]
+
+
+def test_a_rank_that_never_comes_to_the_rendezvous_is_named(run: Run) -> None:
+    history = run("import signal\nif rank == 1:\n    signal.pause()\n" + INIT, collective_timeout_s=1.0)
+    assert not history.of(Kind.RENDEZVOUS_END)
+    (cause,) = diagnose(history)
+    assert (cause.how, cause.rank, cause.operation) == ("hang", 1, "init_process_group"), cause
+
+
+def test_what_a_thread_beside_the_training_sends_is_marked(run: Run) -> None:
+    history = run(
+        INIT
+        + """
+import threading
+votes = dist.new_group(backend="gloo")
+thread = threading.Thread(target=dist.barrier, args=(votes,))
+thread.start()
+model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(4, 4))
+thread.join()
+model(torch.ones(1, 4)).sum().backward()
+del model
+"""
+        + END
+    )
+    assert history.outcome.exit_code == 0
+    (group,) = {e.data["group"] for e in history.of(Kind.GROUP)} - {"0"}
+    for event in history.of(Kind.COLLECTIVE):
+        is_vote = event.data["op"] == "barrier" and event.data["group"] == group
+        assert event.data.get("aside", False) is is_vote, event
+    assert sum(bool(e.data.get("aside")) for e in history.of(Kind.COLLECTIVE)) == 2

@@ -9,6 +9,7 @@ from pathlib import PurePath
 from typing import Any
 
 from harness.checks.base import Verdict, guarantee, invalid, not_applicable, unknown, valid
+from harness.checks.never_loaded import unloaded_save
 from harness.checks.records import listed, saved_step, state_of
 from harness.history import Baseline, History
 from harness.wire import Event, Kind
@@ -59,8 +60,8 @@ def _not_the_same(load: Event, entry: Entry) -> str | None:
     "all ranks load the newest checkpoint that is complete; none starts from zero while there is one",
 )
 def newest_complete_loads(history: History, _: Baseline | None) -> Verdict:
-    if not history.of((Kind.LOAD, Kind.INVENTORY)):
-        return not_applicable("no checkpoint directory is on record")
+    if not history.of((Kind.LOAD, Kind.INVENTORY, Kind.SAVE_END, Kind.FOREIGN_SAVE)):
+        return not_applicable("no checkpoint is on record")
     compared, without_inventory = 0, None
     for restart in range(history.restarts + 1):
         loads = {e.rank: e for e in history.of(Kind.LOAD) if e.restart == restart}
@@ -87,6 +88,8 @@ def newest_complete_loads(history: History, _: Baseline | None) -> Verdict:
                 )
     if without_inventory is not None:
         return unknown("a load without an inventory taken before it", without_inventory)
+    if verdict := _maybe_started_without(history):
+        return verdict
     if not compared:
         return not_applicable("there was never a complete checkpoint to load")
     return valid(f"{compared} loads of the newest complete checkpoint")
@@ -114,16 +117,37 @@ def _started_without(history: History, restart: int, loads: dict[int, Event]) ->
         return None
     begin_ns = min(e.t_ns for e in started.values())
     earlier = [e for e in history.of(Kind.INVENTORY) if e.t_ns < begin_ns]
-    newest = _newest_complete(earlier[-1]) if earlier else None
+    done = [e for e in history.of(Kind.SAVE_END) if e.t_ns < begin_ns and e.restart < restart]
+    if earlier:
+        complete = _newest_complete(earlier[-1])
+        newest = None if complete is None else complete["step"]
+        known, seen = "complete", {"inventory": earlier[-1].where, "entries": _brief(earlier[-1])}
+    else:
+        newest = max(map(saved_step, done), default=None)
+        known, seen = "reported done", {"saves": [e.where for e in done]}
     for rank in sorted(started):
         state = state_of(history, rank, restart)
-        if newest is not None and (state is None or state.step < newest["step"]):
+        if newest is not None and (state is None or state.step < newest):
             where = "an unknown state" if state is None else f"step {state.step}"
             return invalid(
-                f"{listed(started)} loaded nothing and went on from {where}, although {newest['name']} was complete",
+                f"{listed(started)} loaded nothing and went on from {where}, although step-{newest} was {known}",
                 state or started[rank],
-                step=newest["step"],
-                seen={"inventory": earlier[-1].where, "entries": _brief(earlier[-1])},
+                step=newest,
+                seen=seen,
+            )
+    return None
+
+
+def _maybe_started_without(history: History) -> Verdict | None:
+    """The same where only the script knows whether what it saved is a checkpoint."""
+    for restart in range(1, history.restarts + 1):
+        if (found := unloaded_save(history, restart)) is not None:
+            save, instead = found
+            return unknown(
+                f"in restart {restart} {instead}, although {save.data['by']} had written {save.data['path']} in step "
+                f"{save.step}; if that is a checkpoint, it is never loaded; if the job is to begin at zero, say "
+                "resume_step = 0",
+                save,
             )
     return None
 

@@ -2,27 +2,25 @@
 
 Compared is what each rank sent: the k-th of one rank with the k-th of every other. Backends pair them like that
 whatever they are, and often in silence. Who is wrong is decided by majority; between two ranks by which of them does
-what neither does in other steps; where that names nobody, by what the fault-free run sent (harness.checks.due). Error
-texts are never read: which rank gets which is a race.
+what neither does in other steps; where that names nobody or someone else, by what the fault-free run sent
+(harness.checks.due). A rank that left before it sent anything more may yet have left out a call that it came back from
+(harness.checks.unsent). Error texts are never read: which rank gets which is a race.
 """
 
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
 
-from harness.checks.due import Owed, unlike_due
+from harness.checks.alignment import How, how_parted, trace_back
+from harness.checks.due import Owed, is_left_out, unlike_due
 from harness.checks.records import exits
 from harness.checks.sent import BEFORE_UPDATE, Sent, asked, canonical, describe, differ, half_step, sent_by_group
-from harness.checks.usual import profile_of, unlike_elsewhere, usual_profiles
+from harness.checks.unsent import Unsent, unsent_in
+from harness.checks.usual import unlike_elsewhere
 from harness.checks.vote import minority
 from harness.history import Baseline, History
-from harness.wire import PHASES, Event, Kind
-
-How = Literal["skipped", "extra", "swapped", "mismatch"]
-
-_WINDOW = 16  # collectives that have to fit again after one is left out or put in
+from harness.wire import Event, Kind
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,9 +33,10 @@ class Deviation:
         how: what that rank did, compared with the others.
         operation, step, phase: of the collective that was skipped, put in, or differs.
         call: its place in the group's order, from 1.
-        at: the record of the deviating rank there (of the lowest rank, if undecided).
+        at: the record of the deviating rank there (of the lowest rank, if undecided); its last word, if ``is_unsent``.
         met_ns: when the last rank sent what it took for this call.
         sent: per rank what it sent as this call.
+        is_unsent: the rank came back from the call, and sent neither this one nor another.
     """
 
     restart: int
@@ -52,6 +51,7 @@ class Deviation:
     at: Event
     met_ns: int
     sent: dict[str, str]
+    is_unsent: bool = False
 
 
 def first_deviation(history: History, restart: int, baseline: Baseline | None = None) -> Deviation | None:
@@ -60,15 +60,29 @@ def first_deviation(history: History, restart: int, baseline: Baseline | None = 
     Args:
         baseline: tells who is wrong where the ranks alone do not, and what was put in or left out before a rank died.
     """
-    found = [
-        _explain(history, restart, group, sent, index, baseline)
-        for group, sent in sent_by_group(history, restart).items()
-        if (index := _first_difference(sent)) is not None or (index := _missing_at(history, restart, sent)) is not None
-    ]
+    groups = sent_by_group(history, restart)
+    found = [d for g, sent in groups.items() if (d := _parted(history, restart, g, sent, baseline)) is not None]
     first = min(found, key=lambda d: d.at.t_ns, default=None)
-    if (first is None or first.rank is None) and (owed := unlike_due(history, restart, baseline)) is not None:
-        return _unlike_baseline(history, owed) or first
-    return first
+    owed = unlike_due(history, restart, baseline)
+    if owed is None or (first is not None and _is_the_same(first, owed)):
+        return first
+    return _unlike_baseline(history, owed) or first
+
+
+def _parted(history: History, restart: int, group: str, sent: Sent, baseline: Baseline | None) -> Deviation | None:
+    """Where the ranks of one group part, if they do."""
+    index = _first_difference(sent)
+    unsent = unsent_in(history, restart, group)
+    if unsent is not None and (index is None or index >= len(sent.get(unsent.rank, ()))):
+        return _left_out(restart, group, sent, unsent)
+    if index is None:
+        index = _missing_at(history, restart, sent)
+    return None if index is None else _explain(history, restart, group, sent, index, baseline)
+
+
+def _is_the_same(found: Deviation, owed: Owed) -> bool:
+    """Whether the ranks' own comparison names whom and what that run names: then it knows the place better."""
+    return found.rank == owed.rank and found.how in (owed.how, "swapped")
 
 
 # -- what has to agree ---------------------------------------------------------------------------------------------
@@ -113,6 +127,8 @@ def _missing_at(history: History, restart: int, sent: Sent) -> int | None:
     longest = next(events for events in sent.values() if len(events) == most)
     for index in range(short, most):
         step = longest[index].step
+        if longest[index].data.get("aside"):
+            continue  # it may still come, whatever the training has done meanwhile
         if longest[index].phase in BEFORE_UPDATE and any(
             length <= index and any(u.step == step for u in history.of(Kind.UPDATE, rank=rank, restart=restart))
             for rank, length in lengths.items()
@@ -131,14 +147,16 @@ def _explain(
     odd = minority(values)
     if odd is None and len(values) == 2:
         rank = unlike_elsewhere(history, restart, group, sent, index, tuple(values), baseline)
+        if rank is None:
+            rank = _skipper(sent, index, tuple(values), baseline)
         odd = None if rank is None else (rank,)
     odd = odd or ()
     mine = odd[0] if odd else next(iter(values))
     other = next(rank for rank in values if rank not in odd and values[rank] != values[mine])
     if odd:
-        index = _trace_back(sent, mine, other, index)
+        index = trace_back(sent, mine, other, index)
     here, there = _at(sent[mine], index), _at(sent[other], index)
-    how = _how(history, restart, group, sent, mine, other, index) if odd else "mismatch"
+    how = how_parted(history, restart, group, sent, mine, other, index, baseline) if odd else "mismatch"
     subject = here if there is None or how == "extra" else there
     assert subject is not None, "of two ranks that differ, one has sent something"
     operation = subject.data["op"]
@@ -158,6 +176,46 @@ def _explain(
         met_ns=max(event.t_ns for events in sent.values() if (event := _at(events, index))),
         sent=_said(sent, index),
     )
+
+
+def _left_out(restart: int, group: str, sent: Sent, unsent: Unsent) -> Deviation:
+    """What a rank came back from and never sent, after all that it sent, as a deviation."""
+    mine = sent.get(unsent.rank, ())
+    index = len(mine)
+    others = [(rank, event) for rank, events in sent.items() if (event := _at(events, index)) is not None]
+    for rank, _ in others:
+        index = min(index, trace_back(sent, unsent.rank, rank, len(mine)))
+    # A peer may not have come to it, or have gone on to something else.
+    peers = [event for _, event in others if canonical(event.data["op"]) == canonical(unsent.operation)]
+    place = peers[0] if peers else unsent.place
+    return Deviation(
+        restart=restart,
+        group=group,
+        rank=unsent.rank,
+        ranks=(unsent.rank,),
+        how="skipped",
+        operation=unsent.operation,
+        step=place.step,
+        phase=place.phase,
+        call=index + 1,
+        at=unsent.word,
+        met_ns=max([unsent.word.t_ns, *(event.t_ns for _, event in others)]),
+        sent=_said(sent, index),
+        is_unsent=True,
+    )
+
+
+def _skipper(sent: Sent, index: int, pair: tuple[int, ...], baseline: Baseline | None) -> int | None:
+    """Of two ranks the one that left out what the fault-free run always sends at this place, if the other did not."""
+    first, second = (_at(sent[rank], index) for rank in pair)
+    before = sent[pair[0]][index - 1] if index else None
+    if first is None or second is None:
+        return None
+    skipped = [
+        is_left_out(baseline, pair[0], before, second, first),
+        is_left_out(baseline, pair[1], before, first, second),
+    ]
+    return pair[skipped.index(True)] if sum(skipped) == 1 else None
 
 
 def _unlike_baseline(history: History, owed: Owed) -> Deviation | None:
@@ -203,67 +261,3 @@ def _to_vote_on(sent: Sent, index: int) -> dict[int, Hashable]:
     if len(here) < len(sent):
         return {rank: rank in here for rank in sent}
     return {rank: event.data.get("site") for rank, event in here.items()}  # a swap
-
-
-def _trace_back(sent: Sent, rank: int, other: int, index: int) -> int:
-    """The index at which ``rank`` really parted: equal collectives from other lines of the script hide it at first."""
-    mine, theirs = sent[rank], sent[other]
-    start = index
-    while start > 0 and mine[start - 1].data.get("site") != theirs[start - 1].data.get("site"):
-        start -= 1
-    for i in range(start, index):
-        for a, b in ((i, i + 1), (i + 1, i)):
-            if _fits(mine[a:], theirs[b:], at_least=index - i, with_site=True):
-                return i
-    return index
-
-
-def _fits(mine: Sequence[Event], theirs: Sequence[Event], *, at_least: int, with_site: bool) -> bool:
-    """Whether the next collectives of both agree, as far as both are on record."""
-    length = min(len(mine), len(theirs), _WINDOW)
-    if length < max(1, at_least):
-        return False
-    return not any(
-        differ(pair) or (with_site and pair[0].data.get("site") != pair[1].data.get("site"))
-        for pair in zip(mine[:length], theirs[:length], strict=True)
-    )
-
-
-def _how(history: History, restart: int, group: str, sent: Sent, rank: int, other: int, index: int) -> How:
-    mine, theirs = sent[rank], sent[other]
-    if index >= len(mine):
-        return "skipped"
-    if index >= len(theirs):
-        return "extra"
-    if _crossed(mine, theirs, index):
-        return "swapped"
-    for with_site in (True, False):
-        skips = _fits(mine[index:], theirs[index + 1 :], at_least=1, with_site=with_site)
-        adds = _fits(mine[index + 1 :], theirs[index:], at_least=1, with_site=with_site)
-        if skips != adds:
-            return "skipped" if skips else "extra"
-    here, there = mine[index], theirs[index]
-    here_place, there_place = half_step(here), half_step(there)
-    if here_place is not None and there_place is not None and here_place != there_place:
-        return "skipped" if here_place > there_place else "extra"
-    if here.phase != there.phase and here.data.get("site") != there.data.get("site"):
-        is_ahead = PHASES.index(here.phase) > PHASES.index(there.phase)
-        return "skipped" if is_ahead else "extra"
-    # The others have sent nothing after it yet; a usual step of the same phase tells what would have come.
-    usual = [profile for profile, _ in usual_profiles(history, group, restart, there).most_common(1)]
-    position = len(profile_of(theirs[:index], there.step, there.phase))
-    if usual and position + 1 < len(usual[0]):
-        following = usual[0][position + 1]
-        if following == (*asked(here), here.data.get("site")):
-            return "skipped"
-    return "mismatch"
-
-
-def _crossed(mine: Sequence[Event], theirs: Sequence[Event], index: int) -> bool:
-    if index + 1 >= min(len(mine), len(theirs)):
-        return False
-    a, b, c, d = mine[index], mine[index + 1], theirs[index], theirs[index + 1]
-    crossed = not differ((a, d)) and not differ((b, c))
-    if asked(a) == asked(c):
-        return crossed and a.data.get("site") == d.data.get("site") != b.data.get("site") == c.data.get("site")
-    return crossed and half_step(a) == half_step(b)

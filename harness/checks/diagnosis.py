@@ -17,6 +17,7 @@ from harness.checks.ends import End, ends_of, fatal_at_exit
 from harness.checks.loaders import Parting, parting
 from harness.checks.progress import progress, stuck_in_teardown
 from harness.checks.records import failed_restarts, listed
+from harness.checks.sent import sent_by_group
 from harness.history import Baseline, History
 from harness.wire import Event, Kind
 
@@ -91,7 +92,8 @@ def _parted_first(
         return None
     died_at = died.event if died is not None else None
     is_first = died_at is None or cause.event is None or cause.event.t_ns <= died_at.t_ns
-    return cause if is_first else None
+    is_consequence = died is not None and deviation is not None and _died_of(history, deviation, died, ends)
+    return cause if is_first or is_consequence else None
 
 
 def _of_loaders(found: Parting) -> Cause:
@@ -110,12 +112,24 @@ def _of_loaders(found: Parting) -> Cause:
 
 def _is_unwinding(deviation: Deviation, ends: Mapping[int, End]) -> bool:
     """Whether what a rank sent is only what it did on its way out, with an exception of its own."""
-    if deviation.rank is None:
+    if deviation.rank is None or deviation.is_unsent:
         return False
     end = ends[deviation.rank]
     if end.way != "exception" or end.in_collective or end.last is None:
         return False
     return end.last.seq <= deviation.at.seq and end.last.step == deviation.step
+
+
+def _died_of(history: History, deviation: Deviation, died: Cause, ends: Mapping[int, End]) -> bool:
+    """Whether a process aborted inside the very calls in which another rank parted: backends do so on unequal shapes.
+
+    Its last record is older than its death, so that the order in time says nothing.
+    """
+    end = ends[died.rank] if died.rank is not None else None
+    if end is None or end.signal != "SIGABRT" or deviation.rank in (None, end.rank):
+        return False
+    met = sent_by_group(history, deviation.restart)[deviation.group].get(end.rank, [])[deviation.call - 1 :]
+    return end.last in met
 
 
 def _of_deviation(found: Deviation) -> Cause:
@@ -282,10 +296,10 @@ def _hang(history: History, restart: int) -> Cause:
     return Cause(
         rank=culprits[0] if len(culprits) == 1 else None,
         restart=restart,
-        step=seen.last.step if seen.last else None,
-        phase=seen.last.phase if seen.last else None,
+        step=seen.at.step if seen.at else None,
+        phase=seen.at.phase if seen.at else None,
         operation=seen.operation,
         how="hang",
         detail=f"hang: {seen}{said}",
-        event=seen.last,
+        event=seen.at,
     )

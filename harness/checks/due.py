@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Literal
 
+from harness.checks.ends import ends_of
 from harness.checks.records import failed_restarts
-from harness.checks.sent import BEFORE_UPDATE, POINT_TO_POINT, UNEVEN, canonical
+from harness.checks.sent import BEFORE_UPDATE, POINT_TO_POINT, UNEVEN, canonical, is_in_step
 from harness.history import Baseline, History
 from harness.wire import PHASES, Event, Kind
 
@@ -64,8 +66,47 @@ def unlike_due(history: History, restart: int, baseline: Baseline | None) -> Owe
     orders = [[d.what for d in line] for line in due.values()]
     if not orders or not orders[0] or any(order != orders[0] for order in orders):
         return None
-    parted = [owed for rank in history.ranks if (owed := _first_unlike(history, rank, due[rank])) is not None]
+    ended_ns = _ended_ns(history, due)
+    parted = []
+    for rank in history.ranks:
+        # With a dead peer nothing can be kept to any more: a survivor's clean-up is no news.
+        until_ns = min((t_ns for other, t_ns in ended_ns.items() if other != rank), default=None)
+        done = [
+            e
+            for e in history.of((Kind.COLLECTIVE, Kind.UPDATE), rank=rank, restart=0)
+            if until_ns is None or e.t_ns <= until_ns
+        ]
+        if (owed := _first_unlike(done, rank, due[rank])) is not None:
+            parted.append(owed)
     return parted[0] if len(parted) == 1 and len(history.ranks) > 1 else None
+
+
+def _ended_ns(history: History, due: Mapping[int, Sequence[Due]]) -> dict[int, int]:
+    """Rank -> when it came to an end of its own before its work was done, at the earliest.
+
+    What the launcher ended is a consequence; so is a process that aborted inside a collective.
+    """
+    found = {}
+    for rank, end in ends_of(history, 0).items():
+        sent = [e for e in history.of(Kind.COLLECTIVE, rank=rank, restart=0) if is_in_step(e)]
+        is_done = end.way == "exit" and end.code == 0 and len(sent) >= len(due[rank])
+        is_aborted = end.signal == "SIGABRT" and end.last is not None and end.last.kind == Kind.COLLECTIVE
+        if end.at is not None and end.way != "ended" and not is_done and not is_aborted:
+            found[rank] = end.at.t_ns
+    return found
+
+
+def is_left_out(baseline: Baseline | None, rank: int, before: Event | None, missing: Event, after: Event) -> bool:
+    """Whether ``missing`` stands between the other two wherever the fault-free run sends these.
+
+    That needs no equal steps, so that it can be asked of a resumed launch too. None: ``after`` is a rank's first.
+    """
+    if baseline is None or not baseline.repeatable:
+        return False
+    line: list[tuple[Hashable, ...] | None] = [None, *(d.what for d in _due(baseline, rank))]
+    here = [_as_due(event).what if event is not None else None for event in (before, missing, after)]
+    pairs, triples = set(pairwise(line)), set(zip(line, line[1:], line[2:], strict=False))
+    return tuple(here) in triples and (here[0], here[2]) not in pairs
 
 
 def _due(baseline: Baseline, rank: int) -> list[Due]:
@@ -90,18 +131,14 @@ def _as_due(event: Event) -> Due:
     return Due(event.step, event.phase, data["op"], what)
 
 
-def _first_unlike(history: History, rank: int, due: Sequence[Due]) -> Owed | None:
-    events = [
-        e
-        for e in history.of(Kind.COLLECTIVE, rank=rank, restart=0)
-        if e.data.get("faulted") != "skipped" and e.data["op"] not in POINT_TO_POINT
-    ]
+def _first_unlike(done: Sequence[Event], rank: int, due: Sequence[Due]) -> Owed | None:
+    events = [e for e in done if e.kind == Kind.COLLECTIVE and is_in_step(e) and e.data["op"] not in POINT_TO_POINT]
     places = dict.fromkeys([*((d.step, d.phase) for d in due), *((e.step, e.phase) for e in events)])
     for step, phase in sorted(places, key=lambda p: (p[0], PHASES.index(p[1]))):
         mine = [e for e in events if (e.step, e.phase) == (step, phase)]
         owed = [d for d in due if (d.step, d.phase) == (step, phase)]
         before = [e for e in events if e.step < step or (e.step == step and e.phase == phase)]
-        is_past = _is_past(history, rank, step, phase)
+        is_past = _is_past(done, step, phase)
         if (found := _unlike_here(rank, mine, owed, before[-1] if before else None, is_past)) is not None:
             return found
     return None
@@ -127,12 +164,11 @@ def _unlike_here(
     return None
 
 
-def _is_past(history: History, rank: int, step: int, phase: str) -> bool:
+def _is_past(done: Sequence[Event], step: int, phase: str) -> bool:
     """Whether this rank made a later update, or sends its gradients: else it may yet come to the place."""
     in_this = phase in BEFORE_UPDATE
-    done = history.of((Kind.UPDATE, Kind.COLLECTIVE), rank=rank, restart=0)
     return any(
         e.step > step or (e.step == step and in_this and e.kind == Kind.UPDATE)
         for e in done
-        if e.kind == Kind.UPDATE or (e.phase in ("forward", "backward") and e.data.get("faulted") != "skipped")
+        if e.kind == Kind.UPDATE or (e.phase in ("forward", "backward") and is_in_step(e))
     )

@@ -27,7 +27,7 @@ def ends_in_time(history: History, _: Baseline | None) -> Verdict:
     culprits = seen.absent or seen.behind
     return invalid(
         f"still running after {bound_s:g} s: {seen}",
-        seen.last,
+        seen.at,
         rank=culprits[0] if len(culprits) == 1 else None,
         operation=seen.operation,
         seen={"ahead": list(seen.ahead), "behind": list(seen.behind), "absent": list(seen.absent), "calls": seen.calls},

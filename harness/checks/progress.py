@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from harness.checks.records import listed
+from harness.checks.rendezvous import OPERATION, Rendezvous, unfinished_rendezvous
 from harness.checks.sent import describe, sent_by_group
 from harness.history import History
 from harness.wire import Event, Kind
@@ -20,6 +21,8 @@ class Progress:
         absent: ranks that sent none at all while others did, or that left no record.
         calls: per rank how many it had sent.
         last: the collective that the ranks ahead are in; None if there is none.
+        rendezvous: where the ranks were, if none had sent any; ``absent`` are then those that never entered it,
+            ``behind`` those that stayed in it when others had come back.
     """
 
     ahead: tuple[int, ...]
@@ -27,12 +30,22 @@ class Progress:
     absent: tuple[int, ...]
     calls: dict[str, int]
     last: Event | None
+    rendezvous: Rendezvous | None = None
 
     @property
     def operation(self) -> str | None:
+        if self.rendezvous is not None:
+            return OPERATION
         return None if self.last is None else str(self.last.data["op"])
 
+    @property
+    def at(self) -> Event | None:
+        """The line to open: where the ranks ahead are."""
+        return self.last if self.rendezvous is None else self.rendezvous.at
+
     def __str__(self) -> str:
+        if self.rendezvous is not None:
+            return str(self.rendezvous)
         if self.last is None:
             return "no collective is on record" + (f", absent: {listed(self.absent)}" if self.absent else "")
         parts = [f"{listed(self.ahead)} in {describe(self.last)}"]
@@ -52,6 +65,8 @@ def progress(history: History, restart: int) -> Progress:
     most = max(calls.values(), default=0)
     silent = {rank for rank in history.ranks if not history.of(rank=rank, restart=restart)}
     absent = silent | ({rank for rank, count in calls.items() if count == 0} if most else set())
+    if not most and (meeting := unfinished_rendezvous(history, restart, gave_up_ns)) is not None:
+        return _of_rendezvous(history, restart, meeting)
     ahead = [rank for rank, count in calls.items() if most and count == most]
     return Progress(
         ahead=tuple(ahead),
@@ -59,6 +74,21 @@ def progress(history: History, restart: int) -> Progress:
         absent=tuple(sorted(absent)),
         calls={f"rank {rank}": count for rank, count in calls.items()},
         last=min((sent[rank][-1] for rank in ahead), key=lambda e: e.t_ns, default=None),
+    )
+
+
+def _of_rendezvous(history: History, restart: int, meeting: Rendezvous) -> Progress:
+    others_came_back = len(meeting.inside) + len(meeting.outside) < len(history.ranks)
+    raised = {e.rank for e in history.of(Kind.EXCEPTION) if e.restart == restart}
+    # Who gave up inside was itself waiting for something.
+    behind = [rank for rank in meeting.inside if others_came_back and not meeting.outside and rank not in raised]
+    return Progress(
+        ahead=tuple(rank for rank in history.ranks if rank not in (*meeting.outside, *behind)),
+        behind=tuple(behind),
+        absent=meeting.outside,
+        calls={},
+        last=None,
+        rendezvous=meeting,
     )
 
 

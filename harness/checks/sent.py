@@ -36,6 +36,11 @@ def sent_by_group(history: History, restart: int) -> dict[str, dict[int, list[Ev
     return groups
 
 
+def is_in_step(event: Event) -> bool:
+    """Whether this collective was sent, and by the training itself, so that its step and phase say where it belongs."""
+    return event.data.get("faulted") != "skipped" and not event.data.get("aside")
+
+
 def describe(event: Event) -> str:
     """A collective in words: ``all_reduce SUM of 4450 float32 at train.py:61, step 12, backward``."""
     data = event.data
@@ -58,9 +63,10 @@ def half_step(event: Event) -> int | None:
     """Which half-step it belongs to: odd while an update is made, even between two; None where ranks may differ.
 
     Between two updates the tags of healthy ranks differ: one rank alone saves, evaluates or draws the next batch. At
-    init and while loading even the step may: rank 0 may know it first.
+    init and while loading even the step may: rank 0 may know it first. What a thread beside the training sends is in
+    any step.
     """
-    if event.phase in ("init", "load"):
+    if event.phase in ("init", "load") or event.data.get("aside"):
         return None
     if event.phase in ("forward", "backward"):
         return 2 * event.step - 1

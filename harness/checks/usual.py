@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Hashable, Iterable
 from typing import Any
 
-from harness.checks.sent import Sent, asked
+from harness.checks.sent import Sent, asked, is_in_step
 from harness.checks.vote import rarest
 from harness.history import Baseline, History
 from harness.wire import PHASES, Event, Kind
@@ -45,7 +45,8 @@ def unlike_elsewhere(
 def _due(history: History, restart: int, rank: int, place: Event, baseline: Baseline | None) -> int | None:
     """How many collectives this rank should send in this step and phase; None if nothing tells."""
     done = [e.step for e in history.of(Kind.UPDATE, rank=rank, restart=restart)]
-    if baseline is not None and rank in baseline.collectives and done[:1] in ([], [1]) and place.phase != "init":
+    from_zero = done[0] == 1 if done else restart == 0
+    if baseline is not None and rank in baseline.collectives and from_zero and place.phase != "init":
         # A resumed launch sends other collectives in its first steps than the undisturbed one in those steps.
         return len(baseline.collectives[rank].get(place.step, {}).get(place.phase, ()))
     others = [step for step in done if step != place.step]
@@ -53,8 +54,7 @@ def _due(history: History, restart: int, rank: int, place: Event, baseline: Base
 
 
 def _all_sent(history: History, rank: int, restart: int) -> list[Event]:
-    events = history.of(Kind.COLLECTIVE, rank=rank, restart=restart)
-    return [e for e in events if e.data.get("faulted") != "skipped"]
+    return [e for e in history.of(Kind.COLLECTIVE, rank=rank, restart=restart) if is_in_step(e)]
 
 
 def profile_of(events: Iterable[Event], step: int, phase: str) -> tuple[Hashable, ...]:
@@ -66,7 +66,9 @@ def usual_profiles(history: History, group: str, restart: int, place: Event) -> 
     profiles: dict[tuple[int, int, int], list[Any]] = {}
     for event in history.of(Kind.COLLECTIVE):
         same_step = event.restart == restart and event.step == place.step
-        if same_step or event.phase != place.phase or event.data["group"] != group:
+        # A resumed launch begins otherwise than the first.
+        other_start = event.phase in ("init", "load") and (event.restart == 0) != (restart == 0)
+        if same_step or other_start or event.phase != place.phase or event.data["group"] != group:
             continue
         if event.data.get("faulted") != "skipped":
             key = (event.rank, event.restart, event.step)

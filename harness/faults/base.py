@@ -86,8 +86,8 @@ class Call(Protocol):
     def completed(self) -> Any:
         """A work handle that is already done, for a call that is not sent."""
 
-    def issue_like(self, numel: int | None = None) -> Any:
-        """Send one more of the same kind on a scratch tensor of ``numel`` elements (None: the same number)."""
+    def issue_like(self, numel: int | None = None) -> None:
+        """Send one more of its kind on a scratch tensor of ``numel`` elements (None: as many), and wait for it."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -24,7 +24,10 @@ class ExtraCollective(CollectiveFault):
 
     level: ClassVar = "communication"
     places: ClassVar = frozenset({"step", "phase", "collective"})
-    certifies: ClassVar = "an extra collective is found, with rank, step and operation, also where the stack is silent"
+    certifies: ClassVar = (
+        "an extra collective is found, with rank, step and operation, also where the stack is silent; between two "
+        "ranks that load and start again, without the rank"
+    )
     does_not_certify: ClassVar = "that the stack itself notices: with equal shapes it does not"
 
     kind: Literal["extra_collective"] = "extra_collective"
@@ -34,7 +37,7 @@ class ExtraCollective(CollectiveFault):
         return numel_problems(self.numel)
 
     def replace(self, call: Call) -> Any:
-        call.issue_like(self.numel).wait()
+        call.issue_like(self.numel)
         return call.issue()
 
     def missing_effect(self, fired: Event, after: Sequence[Event]) -> str | None:

@@ -33,7 +33,7 @@ class ResizeCollective(CollectiveFault):
 
     def replace(self, call: Call) -> Any:
         done = call.completed()
-        call.issue_like(self.numel).wait()
+        call.issue_like(self.numel)
         return done
 
     def missing_effect(self, fired: Event, after: Sequence[Event]) -> str | None:

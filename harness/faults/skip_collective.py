@@ -20,8 +20,8 @@ class SkipCollective(CollectiveFault):
     level: ClassVar = "communication"
     places: ClassVar = frozenset({"step", "phase", "collective"})
     certifies: ClassVar = (
-        "a skipped collective is found, with rank, step and operation, also where the stack is silent, unless that "
-        "rank fails before it sends another"
+        "a skipped collective is found, with rank, step and operation, also where the stack is silent or the rank "
+        "fails at once by what it did not receive"
     )
     does_not_certify: ClassVar = "that the stack itself notices: with equal shapes it does not"
 

@@ -52,7 +52,14 @@ def run(script: str, args: list[str]) -> int:
     state = steps.final_state()
     if code == 0 and _native_threads():  # after an error its threads may still wait for peers
         collectives.release()
-    recorder.emit(Kind.EXIT, code=code, **state, threads=_native_threads(), sources=_sources())
+    recorder.emit(
+        Kind.EXIT,
+        code=code,
+        **state,
+        returned=collectives.returned(),
+        threads=_native_threads(),
+        sources=_sources(),
+    )
     return code
 
 
@@ -138,12 +145,15 @@ def _install(recorder: Recorder, run_dir: Path, rank: int, restart: int) -> tupl
 
 def _run_script(recorder: Recorder, steps: Steps, triggers: Triggers, script: str, args: list[str]) -> int:
     """Run it; returns the exit code that the interpreter would have left with."""
+    from harness.rank import collectives
+
     sys.argv[:] = [script, *args]
     sys.path.insert(0, str(Path(script).parent))  # as ``python script`` does
     leave = os._exit
 
     def recorded_exit(code: int) -> NoReturn:
-        recorder.emit(Kind.EXIT, code=code, **steps.final_state(), at_once=True, threads=_native_threads())
+        state, threads = steps.final_state(), _native_threads()
+        recorder.emit(Kind.EXIT, code=code, **state, returned=collectives.returned(), at_once=True, threads=threads)
         leave(code)
 
     os._exit = recorded_exit  # type: ignore[assignment]
@@ -165,6 +175,7 @@ def _run_script(recorder: Recorder, steps: Steps, triggers: Triggers, script: st
             message=str(error)[:2000],
             site=_site(frames, script),
             in_collective=_is_in_collective(frames),
+            returned=collectives.returned(),
         )
         traceback.print_exception(error)
         return 1

@@ -15,6 +15,7 @@ from typing import Any, NoReturn
 import torch
 
 from harness.checkpoint import points
+from harness.rank import foreign_saves
 from harness.rank.recorder import Recorder
 from harness.rank.steps import Steps
 from harness.rank.triggers import Triggers
@@ -78,13 +79,16 @@ def install(recorder: Recorder, triggers: Triggers, steps: Steps) -> None:
             Path(f).write_bytes(buffer.getbuffer()[:part_bytes])
             die()
         save(obj, f, *args, **kwargs)
+        recorder.emit(Kind.FOREIGN_SAVE, by="torch.save", path=os.fspath(f))
         triggers.at_failpoint("torch.save:after")
 
     @functools.wraps(load)
-    def seen_load(*args: Any, **kwargs: Any) -> Any:
+    def seen_load(f: Any, *args: Any, **kwargs: Any) -> Any:
         if not listener.is_busy:
             steps.enter("load")
-        return load(*args, **kwargs)
+            path = os.fspath(f) if isinstance(f, (str, os.PathLike)) else None
+            recorder.emit(Kind.FOREIGN_LOAD, by="torch.load", path=path)
+        return load(f, *args, **kwargs)
 
     def _part(triggers: Triggers, obj: Any, buffer: io.BytesIO, args: Any, kwargs: Any) -> int | None:
         if not triggers.has_write("torch.save"):
@@ -93,3 +97,4 @@ def install(recorder: Recorder, triggers: Triggers, steps: Steps) -> None:
         return triggers.at_write("torch.save", buffer.tell())
 
     torch.save, torch.load = seen_save, seen_load
+    foreign_saves.install(recorder)

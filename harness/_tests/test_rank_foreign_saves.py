@@ -1,0 +1,90 @@
+"""Saves and loads that are not our store's, seen in scripts that know nothing of it."""
+
+from __future__ import annotations
+
+import pytest
+
+from harness._tests.launched import Run
+from harness.history import History
+from harness.wire import Kind
+
+DCP = """
+dist.init_process_group("gloo")
+{imports}
+state = {{"x": torch.ones(3)}}
+{save}
+{load}
+dist.destroy_process_group()
+"""
+# A package of that name: what counts is how it is imported.
+SAFETENSORS = """
+from pathlib import Path
+package = Path(sys.path[0], f"library-{rank}", "safetensors")
+package.mkdir(parents=True)
+(package / "__init__.py").touch()
+(package / "torch.py").write_text("def save_file(tensors, filename): ...\\ndef load_file(filename): ...\\n")
+sys.path.insert(0, str(package.parent))
+from safetensors.torch import load_file, save_file
+save_file({}, "/tmp/x.safetensors")
+load_file(filename="/tmp/x.safetensors")
+"""
+
+
+def seen(history: History, rank: int = 0) -> list[tuple[str, str, str | None]]:
+    events = history.of((Kind.FOREIGN_SAVE, Kind.FOREIGN_LOAD), rank=rank, restart=0)
+    return [(e.kind, e.data["by"], e.data["path"]) for e in events]
+
+
+def test_torch_save_and_load_with_a_path(run: Run) -> None:
+    history = run("torch.save({}, f'{sys.path[0]}/{rank}.pt')\ntorch.load(f'{sys.path[0]}/{rank}.pt')\n")
+    for rank in range(2):
+        path = history.plan.script.replace("script.py", f"{rank}.pt")
+        assert seen(history, rank) == [("foreign_save", "torch.save", path), ("foreign_load", "torch.load", path)]
+
+
+def test_an_open_file_has_no_path(run: Run) -> None:
+    """What is saved into one may be a message as well, so that only the load says anything."""
+    history = run("import io\nfile = io.BytesIO()\ntorch.save({}, file)\nfile.seek(0)\ntorch.load(file)\n")
+    assert history.outcome.exit_code == 0
+    assert seen(history) == [("foreign_load", "torch.load", None)]
+
+
+def test_a_save_that_fails_is_none(run: Run) -> None:
+    assert seen(run("torch.save({}, '/nowhere/x.pt')")) == []
+
+
+@pytest.mark.parametrize(
+    ("imports", "save", "load"),
+    [
+        pytest.param(
+            "import torch.distributed.checkpoint as dcp",
+            "dcp.save(state, checkpoint_id=f'{sys.path[0]}/ck')",
+            "dcp.load(state, checkpoint_id=f'{sys.path[0]}/ck')",
+            id="by its package's name, with a directory",
+        ),
+        pytest.param(
+            "from torch.distributed.checkpoint import FileSystemReader, FileSystemWriter, load, save",
+            "save(state, storage_writer=FileSystemWriter(f'{sys.path[0]}/ck'))",
+            "load(state, storage_reader=FileSystemReader(f'{sys.path[0]}/ck'))",
+            id="by the functions' names, with a writer",
+        ),
+    ],
+)
+def test_distributed_checkpoints(run: Run, imports: str, save: str, load: str) -> None:
+    history = run(DCP.format(imports=imports, save=save, load=load))
+    assert history.outcome.exit_code == 0
+    path = history.plan.script.replace("script.py", "ck")
+    found = [event for event in seen(history, 1) if event[1] != "torch.load"]  # it reads with that, from open files
+    assert found == [
+        ("foreign_save", "torch.distributed.checkpoint.save", path),
+        ("foreign_load", "torch.distributed.checkpoint.load", path),
+    ]
+
+
+def test_a_library_that_is_imported_later(run: Run) -> None:
+    history = run(SAFETENSORS)
+    assert history.outcome.exit_code == 0
+    assert seen(history, 1) == [
+        ("foreign_save", "safetensors.torch.save_file", "/tmp/x.safetensors"),
+        ("foreign_load", "safetensors.torch.load_file", "/tmp/x.safetensors"),
+    ]

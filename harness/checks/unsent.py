@@ -1,0 +1,53 @@
+"""A rank that came back from a collective which it never sent, as its own record tells.
+
+In its last word a rank counts the calls that its script came back from; what it handed to the backend is on record call
+by call, from further down. A rank that was killed, or whose call raised, did not come back, so a call too many is one
+that was answered and not sent. That shows a skip also where the rank raises at once, by what it finds in the tensors.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from harness.history import History
+from harness.wire import Event, Kind
+
+
+@dataclass(frozen=True, kw_only=True)
+class Unsent:
+    """One rank's count, which its record does not bear out.
+
+    Attributes:
+        operation: what the last call was that it came back from.
+        place: the last that it did before its last word.
+        word: the event that counts.
+    """
+
+    rank: int
+    operation: str
+    place: Event
+    word: Event
+
+
+def unsent_in(history: History, restart: int, group: str) -> Unsent | None:
+    """The first rank to leave that came back from more calls of ``group`` than it sent; None if there is none.
+
+    Nothing is said where lines of the records are damaged: a lost line would look the same.
+    """
+    if history.damaged:
+        return None
+    found = [one for rank in history.ranks if (one := _of_rank(history, restart, group, rank)) is not None]
+    return min(found, key=lambda one: one.word.t_ns, default=None)
+
+
+def _of_rank(history: History, restart: int, group: str, rank: int) -> Unsent | None:
+    mine = history.of(rank=rank, restart=restart)
+    word = next((e for e in mine if e.kind in (Kind.EXCEPTION, Kind.EXIT) and "returned" in e.data), None)
+    if word is None or (counted := word.data["returned"].get(group)) is None:
+        return None
+    calls = [e for e in mine if e.kind == Kind.COLLECTIVE and e.data["group"] == group and e.seq < word.seq]
+    sent = [e for e in calls if e.data.get("faulted") != "skipped"]
+    if counted["calls"] <= len(sent):
+        return None
+    before = [e for e in mine if e.seq < word.seq and e.kind != Kind.FAULT and e.data.get("faulted") != "skipped"]
+    return Unsent(rank=rank, operation=counted["last"], place=before[-1], word=word)
