@@ -1,4 +1,4 @@
-"""The command line beside pytest: ``python -m harness doctor | new | recheck | schema | mutants``.
+"""The command line beside pytest: ``python -m harness doctor | new | recheck | crashstates | schema | mutants``.
 
 Exit codes: 0 all is well, 1 broken (a guarantee, or a machine that cannot run the main job), 2 unknown or wrong usage.
 """
@@ -9,8 +9,14 @@ import argparse
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+from harness.crashstates.command import add_arguments as add_crashstates_arguments
+from harness.crashstates.command import run as run_crashstates
 from harness.errors import HarnessError, RecordError
+
+if TYPE_CHECKING:
+    from harness.mutants import Row
 
 OK, BROKEN, UNKNOWN = 0, 1, 2
 _EXIT_CODES = {"passed": OK, "failed": BROKEN, "unknown": UNKNOWN}
@@ -46,10 +52,17 @@ def _parser() -> argparse.ArgumentParser:
     )
     recheck.set_defaults(command=_recheck)
 
+    crashstates = commands.add_parser(
+        "crashstates", help="load every state that a crash can leave of a save, and judge"
+    )
+    add_crashstates_arguments(crashstates)
+    crashstates.set_defaults(command=run_crashstates)
+
     schema = commands.add_parser("schema", help="print the JSON Schema of scenario files, for editors")
     schema.set_defaults(command=_schema)
 
     mutants = commands.add_parser("mutants", help="run every planted bug and print which check caught it")
+    mutants.add_argument("of", nargs="?", choices=["bugs", "savers"], help="of scripts, or of savers (default: both)")
     mutants.set_defaults(command=_mutants)
     return parser
 
@@ -95,12 +108,17 @@ def _schema(_: argparse.Namespace) -> int:
     return OK
 
 
-def _mutants(_: argparse.Namespace) -> int:
-    from harness.mutants import line, planted_files, summary, thin, try_all
+def _mutants(options: argparse.Namespace) -> int:
+    from harness.mutants import line, planted_files, summary, thin, try_all, try_savers
 
-    rows = try_all(planted_files(), lambda row: print(line(row), flush=True))
-    print("\n".join(summary(rows)))
-    return OK if all(row.passed for row in rows) and not thin(rows) else BROKEN
+    def show(row: Row) -> None:
+        print(line(row), flush=True)
+
+    rows = try_all(planted_files(), show) if options.of != "savers" else []
+    rows += try_savers(show) if options.of != "bugs" else []
+    too_few = thin(rows) if options.of != "savers" else []
+    print("\n".join(summary(rows, too_few)))
+    return OK if all(row.passed for row in rows) and not too_few else BROKEN
 
 
 if __name__ == "__main__":

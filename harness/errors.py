@@ -5,6 +5,7 @@ HarnessError
 |- UnavailableError     this machine cannot run it; carries what is missing (a skip, or a failure if required)
 |- LaunchError          the ranks could not be started or ended
 |- RecordError          a run directory is missing, damaged or not writable
+|- SaverError           a user's save and load functions cannot be used, or a save failed
 |- CheckpointError      a checkpoint could not be written or read
    |- SaveFailed        a save was given up on all ranks; nothing that was complete before is harmed
    |- LoadRefused       something is there, but nothing in it may be loaded
@@ -44,6 +45,10 @@ class LaunchError(HarnessError):
 
 class RecordError(HarnessError):
     """A run directory that cannot be read or written."""
+
+
+class SaverError(HarnessError):
+    """A user's file with ``save`` and ``load`` cannot be used, or its ``save`` failed; names the place and the cure."""
 
 
 class CheckpointError(HarnessError):

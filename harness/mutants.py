@@ -3,23 +3,35 @@
 A planted bug is a scenario in ``workloads/planted/`` that expects ``detected``: it is caught when the guarantee it
 names is found broken at the rank and step it names. Any other scenario there is a healthy control: a broken guarantee
 in it is a false alarm.
+
+A planted saver is a script in ``workloads/planted/savers/``: it is caught when its states have the verdicts that its
+row of the table names, under no weaker a kind of crash. Those in ``workloads/savers/`` are healthy.
 """
 
 from __future__ import annotations
 
 import tempfile
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
+from harness.crashstates.command import work_directory
+from harness.crashstates.examine import examine
+from harness.crashstates.expect import weigh
+from harness.crashstates.models import MODEL_NAMES
+from harness.crashstates.session import Host
+from harness.crashstates.wording import report
 from harness.errors import HarnessError
 from harness.plan import Plan, make_plan
+from harness.planted_savers import PlantedSaver, healthy_savers, planted_savers
 from harness.run import Session
-from harness.scenario import load_scenario
+from harness.scenario import ExpectStates, load_scenario
 from harness.wire import GUARANTEE_NAMES
 
+LOAD_DEADLINE_S = 3.0  # of the savers: theirs are small
 NUM_BUGS_EACH = 2  # a guarantee with fewer planted bugs is not shown to be checked
 
 
@@ -28,20 +40,20 @@ class Row:
     """One planted bug or control, tried.
 
     Attributes:
-        guarantees: those that the scenario says are broken; empty for a control.
+        expected: the guarantees that must be found broken, or the verdicts of a saver's states; empty for a control.
         passed: the bug was caught under its name, or the control raised no alarm.
-        found: the judgement's headline.
+        found: what was found, in a line.
     """
 
     name: str
-    guarantees: tuple[str, ...]
+    expected: tuple[str, ...]
     passed: bool
     found: str
     duration_s: float
 
     @property
     def is_control(self) -> bool:
-        return not self.guarantees
+        return not self.expected
 
 
 def planted_files() -> list[Path]:
@@ -75,35 +87,74 @@ def _try(session: Session, plan: Plan, name: str) -> Row:
     try:
         result = session.run(plan)
     except HarnessError as error:
-        return Row(name=name, guarantees=guarantees, passed=False, found=f"not run: {error}", duration_s=0.0)
+        return Row(name=name, expected=guarantees, passed=False, found=f"not run: {error}", duration_s=0.0)
     return Row(
         name=name,
-        guarantees=guarantees,
+        expected=guarantees,
         passed=result.judgement.outcome == "passed",
         found=result.judgement.headline,
         duration_s=result.duration_s,
     )
 
 
+def try_savers(on_row: Callable[[Row], None]) -> list[Row]:
+    """Try every crash on each planted saver and each healthy one.
+
+    Raises:
+        UnavailableError: strace cannot trace here.
+    """
+    rows = []
+    with Host(preload=("torch",)) as host:
+        for saver in planted_savers():
+            rows.append(_try_saver(host, saver.file, saver))
+            on_row(rows[-1])
+        for file in healthy_savers():
+            rows.append(_try_saver(host, file, None))
+            on_row(rows[-1])
+    return rows
+
+
+def _try_saver(host: Host, file: Path, planted: PlantedSaver | None) -> Row:
+    started_s = time.monotonic()
+    with work_directory() as root:
+        found = examine(file, root, host=host, load_deadline_s=LOAD_DEADLINE_S)
+    if planted is None:
+        problems = weigh(found, ExpectStates(outcome="valid"))[1]
+    else:
+        seen = {*found.verdicts, *(verdict for verdict, _ in found.calibration)}
+        problems = list(found.problems)
+        problems += [f"no state is {verdict}" for verdict in planted.verdicts if verdict not in seen]
+        weakest = min((finding.model for finding in found.findings), key=MODEL_NAMES.index, default=planted.model)
+        problems += [f"it fails under {weakest}, not {planted.model}"] if weakest != planted.model else []
+        problems += [f"the report does not say {planted.finding!r}"] if planted.finding not in report(found) else []
+    return Row(
+        name=file.stem,
+        expected=() if planted is None else planted.verdicts,
+        passed=not problems,
+        found="; ".join(problems),
+        duration_s=time.monotonic() - started_s,
+    )
+
+
 def line(row: Row) -> str:
     mark = {(False, True): "caught", (False, False): "MISSED", (True, True): "silent", (True, False): "FALSE ALARM"}
-    what = ", ".join(row.guarantees) or "healthy"
+    what = ", ".join(row.expected) or "healthy"
     text = f"{mark[row.is_control, row.passed]:<11} {what:<22} {row.name:<36} {row.duration_s:5.1f} s"
     return text if row.passed else f"{text}\n            {row.found}"
 
 
-def summary(rows: Sequence[Row]) -> Iterator[str]:
-    """The score, the false alarms, and the guarantees that too few bugs were planted for."""
+def summary(rows: Sequence[Row], too_few: Sequence[str] = ()) -> Iterator[str]:
+    """The score, the false alarms, and the guarantees that ``too_few`` bugs were planted for."""
     bugs = [row for row in rows if not row.is_control]
     controls = [row for row in rows if row.is_control]
     caught = sum(row.passed for row in bugs)
     yield f"planted bugs caught: {caught} of {len(bugs)} ({caught / max(len(bugs), 1):.0%})"
     yield f"false alarms: {sum(not row.passed for row in controls)} in {len(controls)} healthy controls"
-    for name in thin(rows):
+    for name in too_few:
         yield f"too few bugs planted for {name}: at least {NUM_BUGS_EACH} are needed"
 
 
 def thin(rows: Sequence[Row]) -> list[str]:
     """Guarantees with fewer than ``NUM_BUGS_EACH`` planted bugs."""
-    planted = Counter(name for row in rows for name in row.guarantees)
+    planted = Counter(name for row in rows for name in row.expected)
     return [name for name in GUARANTEE_NAMES if planted[name] < NUM_BUGS_EACH]

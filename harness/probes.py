@@ -94,6 +94,7 @@ def capabilities(cache_dir: Path | None = None) -> dict[str, Capability]:
         _nccl(facts),
         _strace(),
         _ptrace(),
+        _attach(),
         _namespaces(),
         _tmpfs(),
         _fuse(),
@@ -215,6 +216,14 @@ def _ptrace() -> Capability:
     works, _ = _outcome([sys.executable, "-c", traceme])
     cure = "strace and debuggers need it: run the container with --cap-add=SYS_PTRACE"
     return Capability("ptrace", works, "allowed" if works else "forbidden", "" if works else cure)
+
+
+def _attach() -> Capability:
+    """Tracing one's own child is one thing, and a process that runs already another (Yama, containers)."""
+    works, problem = _outcome([sys.executable, "-m", "harness.crashstates.tracing"])
+    detail = "strace can trace running processes" if works else problem
+    cure = "python -m harness crashstates needs strace, and that it may attach to running processes"
+    return Capability("attach", works, detail, "" if works else cure)
 
 
 def _namespaces() -> Capability:

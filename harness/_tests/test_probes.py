@@ -89,6 +89,7 @@ def test_programs_that_are_missing_are_named_with_a_cure(
         "not installed",
         "exact crash points of foreign checkpoint code need it: install the package strace",
     )
+    assert found["attach"].detail == "strace is not installed: install the package strace"
     assert "unshare" in found["namespaces"].detail
     assert not found["tmpfs"].available
     assert found["torch"].available

@@ -20,13 +20,15 @@ from harness.expect import Judgement
 from harness.faults import KINDS, At, Fault
 from harness.plan import make_plan
 from harness.run import Session
-from harness.scenario import Scenario, load_scenario
+from harness.scenario import Scenario, is_saver_scenario, load_saver_scenario, load_scenario
 from harness.scenario.model import Expected
 from harness.scenario.rules import SAVE_FAILPOINTS
 from harness.wire import GUARANTEE_NAMES, PHASES
 
 SCENARIOS = Path(__file__).parents[2] / "scenarios"
-FILES = sorted(SCENARIOS.rglob("*.toml"))
+SAVER_FILES, FILES = (
+    [f for f in sorted(SCENARIOS.rglob("*.toml")) if is_saver_scenario(f) is b] for b in (True, False)
+)
 README = (SCENARIOS / "README.md").read_text()
 MIN_COUNT = 28
 DISARMED_S = 100.0
@@ -46,16 +48,17 @@ def test_there_are_enough_and_each_folder_has_some() -> None:
     assert Counter(name.partition("/")[0] for name in loaded()).keys() == {"smoke", "regression", "user_script"}
 
 
-@pytest.mark.parametrize("file", FILES, ids=lambda file: file.relative_to(SCENARIOS).as_posix())
+@pytest.mark.parametrize("file", [*FILES, *SAVER_FILES], ids=lambda file: file.relative_to(SCENARIOS).as_posix())
 def test_it_says_why_it_exists_and_what_must_come_of_it(file: Path) -> None:
-    title = load_scenario(file).title
+    title = (load_saver_scenario if file in SAVER_FILES else load_scenario)(file).title
     assert file.read_text().startswith("# ")
     assert re.fullmatch(r"[A-Za-z].{38,118}[^.\s]", title), f"a sentence without its full stop, not {title!r}"
     assert len(title.split()) >= 8
 
 
 def test_names_and_titles_are_unique() -> None:
-    for names in ([file.stem for file in FILES], [scenario.title for scenario in loaded().values()]):
+    titles = [scenario.title for scenario in loaded().values()] + [load_saver_scenario(f).title for f in SAVER_FILES]
+    for names in ([file.stem for file in (*FILES, *SAVER_FILES)], titles):
         assert [name for name, count in Counter(names).items() if count > 1] == []
 
 

@@ -12,6 +12,7 @@ import pytest
 
 from harness.errors import ScenarioError
 from harness.plugin.items import ScenarioItem, StoredRunItem
+from harness.plugin.savers import SaverItem
 from harness.wire import PLAN_JSON
 
 if TYPE_CHECKING:
@@ -20,13 +21,14 @@ if TYPE_CHECKING:
 
 # Files of other tools: never opened, also where they hold a table of the same name.
 FOREIGN_TOML = frozenset({"pyproject.toml", "tox.toml", "ruff.toml", "pytest.toml", "Cargo.toml", "poetry.toml"})
-# Every scenario has a `workload` above its first table and an [expect]. One of them makes a file a scenario, so that
-# a file that lacks the other is reported and not silently left out.
+# Every scenario has a `workload` or a `saver` above its first table, and an [expect]. One of them makes a file a
+# scenario, so that a file that lacks the other is reported and not silently left out.
 LOOKS_LIKE_SCENARIO = re.compile(
-    rb"\A(?:[ \t\r]*(?:[^\[\s][^\n]*)?\n)*?[ \t]*workload[ \t]*="  # lines above it start no table
+    rb"\A(?:[ \t\r]*(?:[^\[\s][^\n]*)?\n)*?[ \t]*(?:workload|saver)[ \t]*="  # lines above it start no table
     rb"|^[ \t]*\[[ \t]*expect[ \t]*\]|^[ \t]*expect[ \t]*[.=]",
     re.MULTILINE,
 )
+SETS_SAVER = re.compile(rb"\A(?:[ \t\r]*(?:[^\[\s][^\n]*)?\n)*?[ \t]*saver[ \t]*=")
 BASELINE_RUNS = 2  # a plan's fault-free twin runs twice at most, each under the same deadline
 JUDGING_S = 30.0  # starting the warm parent, ending what is left, judging the records
 
@@ -43,15 +45,16 @@ def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Col
         is_run = file_path.name == PLAN_JSON
         return StoredRunFile.from_parent(parent, path=file_path) if is_run else None
     if file_path.suffix == ".toml" and (parent.session.isinitpath(file_path) or is_scenario(file_path)):
-        return ScenarioFile.from_parent(parent, path=file_path)
+        kind = SaverFile if SETS_SAVER.search(file_path.read_bytes()) else ScenarioFile
+        return kind.from_parent(parent, path=file_path)
     return None
 
 
 def is_scenario(path: Path) -> bool:
     """Whether a .toml file found in a directory is a scenario; one named on the command line always is.
 
-    It is if it sets ``workload`` above its first table or has an ``[expect]``. Files of well-known tools and dot-files
-    are not even opened.
+    It is if it sets ``workload`` or ``saver`` above its first table, or has an ``[expect]``. Files of well-known tools
+    and dot-files are not even opened.
     """
     if path.name in FOREIGN_TOML or path.name.startswith("."):
         return False
@@ -71,6 +74,20 @@ class ScenarioFile(pytest.File):
             if (bound_s := item_timeout_s(scenario, device, self.config)) is not None:
                 item.add_marker(pytest.mark.timeout(bound_s))
             yield item
+
+
+class SaverFile(pytest.File):
+    def collect(self) -> Iterator[SaverItem]:
+        from harness.scenario import load_saver_scenario
+
+        try:
+            scenario = load_saver_scenario(self.path)
+        except ScenarioError as error:
+            raise self.CollectError("\n".join(error.problems)) from None
+        item = SaverItem.from_parent(self, scenario=scenario)
+        if self.config.pluginmanager.hasplugin("timeout"):
+            item.add_marker(pytest.mark.timeout(scenario.deadline_s))
+        yield item
 
 
 class StoredRunFile(pytest.File):

@@ -4,6 +4,7 @@ In the order of a file's way through it:
 
     load         a file to a Scenario, or all of its problems at once
     model        the fields, their types, defaults and bounds
+    saver        the fields of a scenario of a save function and every crash that can meet it
     rules        what fields must fulfil together
     workloads    from a workload's name to its script
     wording      what is wrong, what is allowed, the nearest known name
@@ -11,7 +12,19 @@ In the order of a file's way through it:
     schema       the JSON Schema that editors use
 """
 
-from harness.scenario.load import load_scenario
+from harness.scenario.load import is_saver_scenario, load_saver_scenario, load_scenario
 from harness.scenario.model import Broken, Device, Expect, Expected, Scenario
+from harness.scenario.saver import ExpectStates, SaverScenario
 
-__all__ = ["Broken", "Device", "Expect", "Expected", "Scenario", "load_scenario"]
+__all__ = [
+    "Broken",
+    "Device",
+    "Expect",
+    "ExpectStates",
+    "Expected",
+    "SaverScenario",
+    "Scenario",
+    "is_saver_scenario",
+    "load_saver_scenario",
+    "load_scenario",
+]

@@ -1,4 +1,4 @@
-"""A scenario file to a Scenario, or all of its problems at once."""
+"""A scenario file to a Scenario or a SaverScenario, or all of its problems at once."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from pydantic import ValidationError
 from harness.errors import ScenarioError
 from harness.scenario import rules
 from harness.scenario.model import Scenario
+from harness.scenario.saver import SaverScenario
 from harness.scenario.toml_lines import Path, line_of, locate
 from harness.scenario.wording import MISSING, Problem, problems_of, shown, value_at
 
@@ -28,9 +29,45 @@ def load_scenario(path: FilePath) -> Scenario:
         ScenarioError: with every problem of the file, each as ``file:line: field: value: what is wrong``, what is
             allowed and the nearest known name.
     """
+    text, raw = _read(path)
+    scenario, problems = _check(raw, path)
+    if scenario is None or problems:
+        raise _error(path, text, raw, problems)
+    return scenario
+
+
+def load_saver_scenario(path: FilePath) -> SaverScenario:
+    """The scenario of a save function that the TOML file ``path`` describes.
+
+    Raises:
+        ScenarioError: as ``load_scenario``.
+    """
+    text, raw = _read(path)
+    try:
+        scenario = SaverScenario.model_validate_json(json.dumps(raw, default=_not_json), strict=True)
+    except ValidationError as error:
+        found = problems_of(error, raw, SaverScenario)
+        inner = [p for p in found if not any(q.path[: len(p.path)] == p.path for q in found if q is not p)]
+        raise _error(path, text, raw, inner) from error  # a wrong item also makes its list too short
+    scenario._file = path.resolve()
+    if problems := rules.saver_problems(scenario):
+        raise _error(path, text, raw, problems)
+    return scenario
+
+
+def is_saver_scenario(path: FilePath) -> bool:
+    """Whether the file names a save function in place of a workload; False also if it cannot be read."""
+    try:
+        raw = tomllib.loads(path.read_bytes().decode())
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError):
+        return False
+    return "saver" in raw and "workload" not in raw
+
+
+def _read(path: FilePath) -> tuple[str, dict[str, Any]]:
     try:
         text = path.read_bytes().decode()
-        raw = tomllib.loads(text)
+        return text, tomllib.loads(text)
     except OSError as error:
         raise ScenarioError([f"{path}: cannot be read: {error.strerror}"]) from error
     except UnicodeDecodeError as error:
@@ -38,12 +75,12 @@ def load_scenario(path: FilePath) -> Scenario:
         raise ScenarioError([f"{path}:{line}: is not UTF-8 text; save it as UTF-8"]) from error
     except tomllib.TOMLDecodeError as error:
         raise ScenarioError([_syntax_problem(path, text, error)]) from error
-    scenario, problems = _check(raw, path)
-    if scenario is None or problems:
-        lines = locate(text)
-        problems.sort(key=lambda problem: line_of(lines, problem.path))
-        raise ScenarioError([_line(path, line_of(lines, p.path), p, raw) for p in problems])
-    return scenario
+
+
+def _error(path: FilePath, text: str, raw: dict[str, Any], problems: list[Problem]) -> ScenarioError:
+    lines = locate(text)
+    problems = sorted(problems, key=lambda problem: line_of(lines, problem.path))
+    return ScenarioError([_line(path, line_of(lines, p.path), p, raw) for p in problems])
 
 
 def _check(raw: dict[str, Any], file: FilePath) -> tuple[Scenario | None, list[Problem]]:

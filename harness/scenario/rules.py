@@ -14,6 +14,7 @@ from harness.checkpoint.points import FAILPOINTS, Failpoint
 from harness.faults import Fault
 from harness.faults.base import WriteFault
 from harness.scenario.model import Scenario
+from harness.scenario.saver import SaverScenario
 from harness.scenario.toml_lines import Path
 from harness.scenario.wording import Problem, unknown_name
 from harness.scenario.workloads import is_own_script, workload_names
@@ -34,6 +35,25 @@ _SAVES: tuple[Path, ...] = (("save_every",), *_LENGTH)
 def problems(scenario: Scenario) -> list[Problem]:
     """Everything that is wrong between fields that are right by themselves."""
     return [problem for rule in RULES for problem in rule(scenario)]
+
+
+def saver_problems(scenario: SaverScenario) -> list[Problem]:
+    """The same for a scenario of a save function."""
+    return list(_saver_problems(scenario))
+
+
+def _saver_problems(scenario: SaverScenario) -> Iterator[Problem]:
+    expect = scenario.expect
+    if not scenario.saver_file.is_file():
+        at = f"there is no file {scenario.saver_file}; paths start at the scenario file's folder"
+        yield Problem(("saver",), at)
+    if expect.outcome == "broken" and not expect.verdicts:
+        yield Problem(("expect", "verdicts"), "missing: name the ways to fail that must be seen, such as lost-ack")
+    for name in ("verdicts", "model"):
+        if expect.outcome == "valid" and getattr(expect, name):
+            yield Problem(("expect", name), "only for outcome = 'broken'; leave it out")
+    if expect.model is not None and expect.model not in scenario.models:
+        yield Problem(("expect", "model"), f"is not among models, which are {', '.join(scenario.models)}")
 
 
 def workload_exists(scenario: Scenario) -> Iterator[Problem]:

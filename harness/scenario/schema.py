@@ -1,8 +1,9 @@
-"""The JSON Schema of scenario files, for editors: made from the model, so that it says what the loader does.
+"""The JSON Schemas of scenario files, for editors: made from the models, so that they say what the loader does.
 
-    python -m harness.scenario.schema      writes it again after the model has changed
+    python -m harness.scenario.schema      writes them again after a model has changed
 
-An editor finds it by a first line such as ``#:schema ../scenario.schema.json``.
+An editor finds one by a first line such as ``#:schema ../scenario.schema.json``, or ``saver.schema.json`` where the
+scenario is of a save function.
 """
 
 from __future__ import annotations
@@ -16,11 +17,13 @@ from harness.faults import KINDS
 from harness.faults.base import At
 from harness.scenario.model import Broken, Expect, Scenario
 from harness.scenario.rules import SAVE_FAILPOINTS
+from harness.scenario.saver import ExpectStates, SaverScenario
 from harness.scenario.wording import described
 from harness.scenario.workloads import workload_names
 
 SCHEMA_NAME = "scenario.schema.json"
 SCHEMA_FILE = Path(__file__).parents[2] / "scenarios" / SCHEMA_NAME
+SAVER_SCHEMA_FILE = SCHEMA_FILE.with_name("saver.schema.json")
 
 
 def make_schema() -> dict[str, Any]:
@@ -41,9 +44,19 @@ def make_schema() -> dict[str, Any]:
     return schema
 
 
-def schema_text() -> str:
-    """The schema as it stands in its file."""
-    return json.dumps(make_schema(), indent=2) + "\n"
+def make_saver_schema() -> dict[str, Any]:
+    """The same of scenarios of a save function."""
+    schema = SaverScenario.model_json_schema()
+    schema["$schema"] = "https://json-schema.org/draft/2020-12/schema"
+    schema["title"] = "Scenario of a save function and every crash that can meet it"
+    _describe(schema, SaverScenario)
+    _describe(schema["$defs"]["ExpectStates"], ExpectStates)
+    return schema
+
+
+def schema_text(schema: dict[str, Any] | None = None) -> str:
+    """A schema as it stands in its file; by default that of scenarios of a workload."""
+    return json.dumps(make_schema() if schema is None else schema, indent=2) + "\n"
 
 
 def _describe(schema: dict[str, Any], cls: type) -> None:
@@ -68,5 +81,6 @@ def _drop_null(field: dict[str, Any]) -> None:
 
 
 if __name__ == "__main__":
-    SCHEMA_FILE.write_text(schema_text())
-    sys.stdout.write(f"wrote {SCHEMA_FILE}\n")
+    for path, schema in ((SCHEMA_FILE, make_schema()), (SAVER_SCHEMA_FILE, make_saver_schema())):
+        path.write_text(schema_text(schema))
+        sys.stdout.write(f"wrote {path}\n")

@@ -10,11 +10,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
 from harness.faults import KINDS
 from harness.faults.base import At
 from harness.scenario.model import Broken, Expect, Scenario
+from harness.scenario.saver import ExpectStates
 from harness.scenario.toml_lines import Path
 
 MISSING = object()  # stands for the value of a field that is not there
@@ -89,16 +90,17 @@ def described(cls: type) -> dict[str, str]:
     return found
 
 
-def problems_of(error: ValidationError, raw: Any) -> list[Problem]:
-    """One problem a field, in the order of the model."""
+def problems_of(error: ValidationError, raw: Any, model: type[BaseModel] = Scenario) -> list[Problem]:
+    """One problem a field, in the order of ``model``."""
     found: dict[Path, Problem] = {}
     for detail in error.errors(include_url=False, include_input=False):
-        problem = _problem(detail["type"], detail["loc"], detail["msg"], detail.get("ctx", {}), raw)
+        cls = _class_around(detail["loc"], model)
+        problem = _problem(detail["type"], detail["loc"], detail["msg"], detail.get("ctx", {}), raw, cls)
         found.setdefault(problem.path, problem)  # a field of several types is reported once for each of them
     return list(found.values())
 
 
-def _problem(kind: str, loc: Path, message: str, context: dict[str, Any], raw: Any) -> Problem:
+def _problem(kind: str, loc: Path, message: str, context: dict[str, Any], raw: Any, around: type) -> Problem:
     path: Path = (*loc[:2], *loc[3:]) if loc[0] == "fault" else loc  # pydantic puts the fault's kind in between
     name = str(path[-1])
     if len(path) > 2 and path[0] == "fault" and path[2] == "rank" and kind != "missing":
@@ -107,9 +109,9 @@ def _problem(kind: str, loc: Path, message: str, context: dict[str, Any], raw: A
         return Problem(path, "must be an array of tables: write [[fault]] with two brackets above each fault")
     match kind:
         case "extra_forbidden" | "unexpected_keyword_argument":
-            return replace(unknown_name(path, name, _fields_beside(loc), "field"), nearest=None)
+            return replace(unknown_name(path, name, _fields_of(around), "field"), nearest=None)
         case "missing":
-            meaning = described(_class_around(loc)).get(name, "required")
+            meaning = described(around).get(name, "required")
             return Problem(path, f"missing: {meaning.rstrip('.')}")
         case "literal_error":
             names = re.findall(r"'([^']*)'", context["expected"])
@@ -122,7 +124,7 @@ def _problem(kind: str, loc: Path, message: str, context: dict[str, Any], raw: A
     return Problem(path, text)
 
 
-def _class_around(loc: Path) -> type:
+def _class_around(loc: Path, model: type[BaseModel]) -> type:
     """The class that the last key of a pydantic location is a field of."""
     match loc:
         case ("fault", int(), str(), "at", _):
@@ -132,12 +134,11 @@ def _class_around(loc: Path) -> type:
         case ("expect", "broken", int(), _):
             return Broken
         case ("expect", _):
-            return Expect
-    return Scenario
+            return Expect if model is Scenario else ExpectStates
+    return model
 
 
-def _fields_beside(loc: Path) -> list[str]:
-    cls = _class_around(loc)
-    if cls is Scenario:
-        return [field.alias or name for name, field in Scenario.model_fields.items()]
+def _fields_of(cls: type) -> list[str]:
+    if issubclass(cls, BaseModel):
+        return [field.alias or name for name, field in cls.model_fields.items()]
     return list(inspect.signature(cls).parameters)

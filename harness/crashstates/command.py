@@ -1,0 +1,120 @@
+"""``python -m harness crashstates FILE.py``: is a save safe against every crash, and if not, what is missing?"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from harness.crashstates.archive import read_archive, write_archives
+from harness.crashstates.examine import Examination, examine, verdict_of
+from harness.crashstates.explore import DEFAULT_MOST
+from harness.crashstates.models import MODEL_NAMES
+from harness.crashstates.reading import Reader
+from harness.crashstates.session import Session
+from harness.crashstates.verdict import SAFE
+from harness.crashstates.wording import report, to_json
+from harness.scenario import SaverScenario
+
+EXIT_CODES = {"valid": 0, "broken": 1, "unknown": 2}
+_IN_MEMORY = Path("/dev/shm")  # saving and loading thousands of times is faster there, and wears no disk
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "file",
+        type=Path,
+        metavar="FILE.py",
+        help="has save(directory, step), which returns once the save is acknowledged, and load(directory), which "
+        "returns whatever it loaded (None: nothing there); with ranks = N in it both run on N ranks",
+    )
+    parser.add_argument(
+        "--model",
+        action="append",
+        choices=MODEL_NAMES,
+        metavar="NAME",
+        help=f"a kind of crash, may be given again: {', '.join(MODEL_NAMES)} (default: all)",
+    )
+    parser.add_argument(
+        "--most",
+        type=_count,
+        default=DEFAULT_MOST,
+        metavar="N",
+        help="states to try a model; where there are more, a choice is made and said (default: %(default)s)",
+    )
+    parser.add_argument("--seed", type=int, default=0, metavar="N", help="of that choice (default: %(default)s)")
+    parser.add_argument("--json", action="store_true", help="print the report as JSON")
+    parser.add_argument("--keep", type=Path, metavar="DIR", help="keep one archive of a state for each way to fail")
+    parser.add_argument("--replay", type=Path, metavar="ARCHIVE", help="load this kept state again, and nothing else")
+    parser.add_argument(
+        "--directory",
+        type=Path,
+        metavar="DIR",
+        help="where to save and load; a file system of another kind may be written in another way (default: in memory)",
+    )
+
+
+def run(options: argparse.Namespace) -> int:
+    """Run it; returns the exit code: 0 valid, 1 broken, 2 unknown.
+
+    Raises:
+        HarnessError: the file, the archive or this machine cannot be used.
+    """
+    with work_directory(options.directory) as root:
+        if options.replay is not None:
+            return _replay(options.file, options.replay, root)
+        found = examine(options.file, root, models=options.model or MODEL_NAMES, most=options.most, seed=options.seed)
+    archives = write_archives(found, options.keep) if options.keep is not None and found.findings else []
+    if options.json:
+        print(json.dumps(to_json(found) | {"archives": [str(path) for path in archives]}, indent=1))
+    else:
+        print(report(found))
+        for path in archives:
+            print(f"  kept {path}; again: python -m harness crashstates {options.file} --replay {path}")
+    return EXIT_CODES[found.outcome]
+
+
+def examine_scenario(scenario: SaverScenario, *, disarm: bool = False) -> Examination:
+    """What is found of the scenario's save function; with ``disarm`` no crash is tried.
+
+    Raises:
+        HarnessError: the file or this machine cannot be used.
+    """
+    with work_directory() as root:
+        return examine(
+            scenario.saver_file,
+            root,
+            models=() if disarm else scenario.models,
+            most=scenario.most_states,
+            seed=scenario.seed,
+        )
+
+
+def _replay(file: Path, path: Path, root: Path) -> int:
+    kept = read_archive(path)
+    with Session(file) as session, Reader(session, root) as reader:
+        now, reason = verdict_of(reader.outcome(kept.visible), kept.truth, kept.acked, kept.begun)
+    print("\n".join(kept.lines))
+    print(f"now: {now}: the reader {reason}")
+    return 0 if now in SAFE else 1
+
+
+@contextmanager
+def work_directory(place: Path | None = None) -> Iterator[Path]:
+    """A new, empty checkpoint directory in a directory of its own; in memory if ``place`` is None and there is room."""
+    if place is None and os.access(_IN_MEMORY, os.W_OK):
+        place = _IN_MEMORY
+    with tempfile.TemporaryDirectory(prefix="chaos-crashstates-", dir=place) as name:
+        root = Path(name, "checkpoints")
+        root.mkdir()
+        yield root
+
+
+def _count(text: str) -> int:
+    if (value := int(text)) < 1:
+        raise argparse.ArgumentTypeError(f"{value} is less than 1")
+    return value

@@ -1,0 +1,159 @@
+"""The states that a crash may leave: all of them where that is possible, else a bounded choice that says so.
+
+A state is a file tree together with what had been acknowledged by then: the same tree is right before an
+acknowledgement and may be wrong after it.
+"""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from harness.crashstates.cuts import Cut, Order, every_cut, interval_ends
+from harness.crashstates.models import ModelName, Models, Situation
+from harness.crashstates.operation import Kind, Recording
+from harness.crashstates.tree import Visible, key
+
+DEFAULT_MOST = 20_000
+_MOST_DEVIATIONS = 2  # of a bounded choice, before it draws: most bugs need one loss, or two that belong together
+_SHARE_OF_FEW = 0.75  # the rest is drawn, whatever the number of pairs
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """What a crash left.
+
+    Attributes:
+        situation, chosen: where it came, and each unit's fate.
+        acked: the newest step whose save had returned on some rank; 0: none.
+        begun: the newest step whose save had been called on some rank; 0: none.
+    """
+
+    situation: Situation
+    chosen: tuple[int, ...]
+    visible: Visible
+    key: bytes
+    acked: int
+    begun: int
+
+
+@dataclass
+class Share:
+    """How much of one model was looked at.
+
+    Attributes:
+        possible: fates that the model allows, over all cuts; the same tree may come of several.
+        tried: those that were looked at.
+        states: different states among them that no earlier model allows.
+        has_all_cuts: False: there are more cuts than were looked at, and ``possible`` is of these alone.
+    """
+
+    model: ModelName
+    possible: int = 0
+    tried: int = 0
+    states: int = 0
+    has_all_cuts: bool = True
+
+    @property
+    def is_exhaustive(self) -> bool:
+        return self.tried == self.possible and self.has_all_cuts
+
+
+class Explorer:
+    """The states of one recording, each once, under the weakest model that allows it.
+
+    Args:
+        names: the models, in the order of ``MODEL_NAMES``.
+        most: fates to try a model; where there are more, those with few losses come first, then drawn ones.
+        seed: of the draws.
+
+    Attributes:
+        shares: one a model, filled while ``states`` is iterated.
+    """
+
+    def __init__(
+        self, recording: Recording, names: Sequence[ModelName], most: int = DEFAULT_MOST, seed: int = 0
+    ) -> None:
+        self.models = Models(recording)
+        self.shares = [Share(name) for name in names]
+        self._most = most
+        self._seed = seed
+        self._seen: set[tuple[bytes, int, int]] = set()
+        self._steps: dict[Cut, tuple[int, int]] = {}
+
+    def states(self) -> Iterator[State]:
+        """Every state once; those with few losses first where the choice is bounded."""
+        for share in self.shares:
+            choose = every_cut if share.model == "kill" else _interval_ends
+            cuts, share.has_all_cuts = choose(self.models.order, self._most, self._seed)
+            situations = [self.models.at(share.model, cut) for cut in cuts]
+            share.possible = sum(situation.num_assignments for situation in situations)
+            for situation, chosen in self._choose(situations, share.possible):
+                share.tried += 1
+                if not situation.allows(chosen):
+                    continue
+                state = self.state(situation, chosen)
+                known = (state.key, state.acked, state.begun)
+                if known not in self._seen:
+                    self._seen.add(known)
+                    share.states += 1
+                    yield state
+
+    def state(self, situation: Situation, chosen: tuple[int, ...]) -> State:
+        """The state of these fates; ``situation.allows`` them."""
+        visible = situation.tree(chosen).visible()
+        return State(situation, chosen, visible, key(visible), *self._acked_and_begun(situation.cut))
+
+    def _acked_and_begun(self, cut: Cut) -> tuple[int, int]:
+        if cut not in self._steps:
+            ops = self.models.order.operations(cut)
+            self._steps[cut] = (
+                max((op.step for op in ops if op.kind is Kind.ACK), default=0),
+                max((op.step for op in ops if op.kind is Kind.BEGIN), default=0),
+            )
+        return self._steps[cut]
+
+    def _choose(self, situations: Sequence[Situation], possible: int) -> Iterator[tuple[Situation, tuple[int, ...]]]:
+        if possible <= self._most:
+            for situation in situations:
+                for chosen in itertools.product(*(range(len(unit.fates)) for unit in situation.units)):
+                    yield situation, chosen
+            return
+        yield from itertools.islice(self._bounded(situations), self._most)
+
+    def _bounded(self, situations: Sequence[Situation]) -> Iterator[tuple[Situation, tuple[int, ...]]]:
+        tried: set[tuple[Cut, tuple[int, ...]]] = set()
+        few = ((s, chosen) for n in range(_MOST_DEVIATIONS + 1) for s in situations for chosen in _deviations(s, n))
+        for situation, chosen in few:
+            if len(tried) >= _SHARE_OF_FEW * self._most:
+                break
+            if (situation.cut, chosen) not in tried:
+                tried.add((situation.cut, chosen))
+                yield situation, chosen
+        draw = random.Random(self._seed)
+        weights = [situation.num_assignments for situation in situations]
+        total = sum(weights)
+        while len(tried) < min(total, self._most):
+            (situation,) = draw.choices(situations, weights)
+            chosen = tuple(draw.randrange(len(unit.fates)) for unit in situation.units)
+            if (situation.cut, chosen) not in tried:
+                tried.add((situation.cut, chosen))
+                yield situation, chosen
+
+
+def _interval_ends(order: Order, most: int, _seed: int) -> tuple[list[Cut], bool]:
+    return interval_ends(order, most)
+
+
+def _deviations(situation: Situation, num_deviations: int) -> Iterator[tuple[int, ...]]:
+    """Fates that differ in so many units from all kept, and from all lost."""
+    for usual in ([unit.kept for unit in situation.units], [0] * len(situation.units)):
+        for which in itertools.combinations(range(len(situation.units)), num_deviations):
+            others = ([f for f in range(len(situation.units[i].fates)) if f != usual[i]] for i in which)
+            for fates in itertools.product(*others):
+                chosen = list(usual)
+                for i, fate in zip(which, fates, strict=True):
+                    chosen[i] = fate
+                yield tuple(chosen)

@@ -1,0 +1,80 @@
+"""Says which line of the user's code is running, so that each system call of a save has one; in the rank that saves."""
+
+from __future__ import annotations
+
+import sys
+import sysconfig
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import CodeType, FrameType
+from typing import Any
+
+from harness.crashstates.markers import Speaker
+
+MAX_LINES = 50_000  # a save; each costs a traced system call, some 50 us
+_LIBRARY = tuple({sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")})
+
+
+def is_users(filename: str) -> bool:
+    """Whether it is neither the standard library's, nor an installed package's, nor made up (``<string>``)."""
+    return not filename.startswith((*_LIBRARY, "<"))
+
+
+def users_frame(frame: FrameType | None) -> FrameType | None:
+    """The innermost frame of the user's code."""
+    while frame is not None and not is_users(frame.f_code.co_filename):
+        frame = frame.f_back
+    return frame
+
+
+class _LineTracer:
+    """A marker ``at FILE:LINE`` whenever the running line has changed, in any thread; past MAX_LINES one empty ``at``.
+
+    Frames of libraries are not traced, so what they do counts for the line that called them; when a function of the
+    user's returns, the rest of the calling line is said again.
+    """
+
+    def __init__(self, speaker: Speaker) -> None:
+        self._speaker = speaker
+        self._users: dict[CodeType, bool] = {}
+        self._last = threading.local()
+        self._left = MAX_LINES
+
+    def on_call(self, frame: FrameType, event: str, argument: Any) -> Any:
+        code = frame.f_code
+        users = self._users.get(code)
+        if users is None:
+            users = self._users[code] = is_users(code.co_filename)
+        return self._on_line if users else None
+
+    def _on_line(self, frame: FrameType, event: str, argument: Any) -> Any:
+        if event == "line":
+            self._say(frame)
+        elif event == "return":
+            caller = users_frame(frame.f_back)
+            if caller is not None:
+                self._say(caller)
+        return self._on_line
+
+    def _say(self, frame: FrameType) -> None:
+        place = (frame.f_code, frame.f_lineno)
+        if getattr(self._last, "place", None) == place or self._left <= 0:
+            return
+        self._last.place = place
+        self._left -= 1
+        self._speaker.say("at", f"{frame.f_code.co_filename}:{frame.f_lineno}" if self._left else "")
+
+
+@contextmanager
+def said(speaker: Speaker) -> Iterator[None]:
+    """While this lasts, the user's lines are said, in this thread and those started meanwhile."""
+    tracer = _LineTracer(speaker)
+    before, threads_before = sys.gettrace(), threading.gettrace()
+    threading.settrace(tracer.on_call)
+    sys.settrace(tracer.on_call)
+    try:
+        yield
+    finally:
+        sys.settrace(before)
+        threading.settrace(threads_before)

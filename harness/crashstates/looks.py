@@ -1,0 +1,217 @@
+"""What a load looked at, from its system calls: the questions whose answers decide what it does.
+
+A reader finds out about a state by system calls alone. Each call that was seen becomes a question whose answer
+determines the call's result; where that would be hard to say, the whole state is asked for. So a reader that gets the
+same answers makes the same calls and returns the same, whatever language it is written in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+from harness.crashstates.questions import (
+    MAX_LINKS,
+    Below,
+    Content,
+    Everything,
+    Name,
+    Names,
+    Order,
+    Outside,
+    Question,
+    Target,
+)
+from harness.crashstates.strace import Call, Fd
+from harness.crashstates.tree import Link
+
+
+def _each(names: str) -> list[str]:
+    return names.split()
+
+
+_FDCWD = -100
+_WRITE_FLAGS = _each("O_WRONLY O_RDWR O_TRUNC O_CREAT")
+_WAYS_OF_PROC = frozenset(_each("fd cwd root map_files"))  # of a process's, into the directory by no path at all
+
+# call -> pairs of (index of the directory descriptor, or None; index of the path)
+_PATHS: dict[str, tuple[tuple[int | None, int], ...]] = {
+    **dict.fromkeys(_each("open creat stat lstat access readlink execve chdir rmdir unlink mkdir mknod"), ((None, 0),)),
+    **dict.fromkeys(_each("truncate chmod chown lchown utime utimes getxattr lgetxattr listxattr"), ((None, 0),)),
+    **dict.fromkeys(_each("llistxattr setxattr lsetxattr removexattr lremovexattr"), ((None, 0),)),
+    **dict.fromkeys(_each("openat openat2 newfstatat fstatat64 statx faccessat faccessat2 readlinkat"), ((0, 1),)),
+    **dict.fromkeys(_each("execveat unlinkat mkdirat mknodat fchmodat fchmodat2 fchownat"), ((0, 1),)),
+    **dict.fromkeys(_each("futimesat utimensat"), ((0, 1),)),
+    "rename": ((None, 0), (None, 1)),
+    "renameat": ((0, 1), (2, 3)),
+    "renameat2": ((0, 1), (2, 3)),
+}
+_OPENS = frozenset(_each("open openat openat2 creat execve execveat truncate"))
+_MAKES = frozenset(_each("mkdir mkdirat mknod mknodat creat truncate"))
+_RENAMES = frozenset(_each("rename renameat renameat2"))
+_LISTS = frozenset(_each("getdents getdents64"))
+# Of the name itself, also if it is a link.
+_NAMES = frozenset(_each("lstat readlink readlinkat rmdir unlink unlinkat mkdir mkdirat mknod mknodat lchown")) | {
+    *_each("lgetxattr llistxattr lsetxattr lremovexattr")
+}
+# What they do to a tree, or tell of it, is not followed.
+_WHOLE = frozenset(_each("link linkat symlink symlinkat statfs fstatfs inotify_add_watch fanotify_mark")) | {
+    *_each("name_to_handle_at open_by_handle_at io_uring_setup chroot pivot_root mount umount2 open_tree move_mount")
+}
+LOOKING = (*_PATHS, *_LISTS, *_WHOLE, *_each("fchdir fstat clone clone3 fork vfork write"))
+"""The calls to trace of a reader; write: for its markers."""
+
+
+@dataclass
+class Looks:
+    """What was found in the calls of one load.
+
+    Attributes:
+        questions: in the order in which they were asked, each once.
+        written: what below the root may have been written to, relative to it.
+        outside_seen, outside_written: absolute paths elsewhere.
+    """
+
+    questions: dict[Question, None] = field(default_factory=dict)
+    written: set[str] = field(default_factory=set)
+    outside_seen: set[str] = field(default_factory=set)
+    outside_written: set[str] = field(default_factory=set)
+
+    def ask(self, question: Question) -> None:
+        if type(question) is not Target or Content(question.path) not in self.questions:
+            self.questions[question] = None
+
+
+class Looker:
+    """Turns calls into looks.
+
+    Args:
+        root: the real, absolute path of the checkpoint directory.
+        cwd: where the ranks are at first. Which process is where later is not followed: a relative path is taken to
+            be any of those that they have been at.
+    """
+
+    def __init__(self, root: str, cwd: str, outside: Outside) -> None:
+        self._root = root
+        self._below = f"{root}/"
+        self._cwds = {cwd: None}
+        self._outside = outside
+
+    def looks(self, calls: Iterable[Call], rank_tids: Sequence[int]) -> Looks:
+        """What ``calls`` looked at; those of each thread together, ranks' main threads first: that repeats best."""
+        by_tid: dict[int, list[Call]] = {tid: [] for tid in rank_tids}
+        for call in calls:
+            self._note_directory(call)
+            by_tid.setdefault(call.tid, []).append(call)
+        found = Looks()
+        for tid in by_tid:
+            for call in by_tid[tid]:
+                for question in self._questions(call, found):
+                    found.ask(question)
+        timed = dict.fromkeys(q.path for q in found.questions if isinstance(q, Name | Content))
+        if len(timed) > 1:
+            found.ask(Order("\0".join(timed)))
+        return found
+
+    def _note_directory(self, call: Call) -> None:
+        if call.name == "fchdir" and call.arguments and isinstance(call.arguments[0], Fd):
+            self._cwds[call.arguments[0].path] = None
+        elif call.name == "chdir":
+            for path in self._absolute(call, None, 0):
+                self._cwds[path] = None
+
+    def _questions(self, call: Call, found: Looks) -> Iterator[Question]:
+        name, arguments = call.name, call.arguments
+        if name in _WHOLE or (not arguments and name in _PATHS):  # no arguments: it had begun before strace came
+            yield Everything("")
+        elif name in _LISTS and isinstance(arguments[0], Fd):
+            yield from self._of_fd(arguments[0], Names)
+        elif name in ("fstat", "fchdir") and isinstance(arguments[0], Fd):
+            yield from self._of_fd(arguments[0], Target)
+        elif name in _PATHS:
+            for directory, index in _PATHS[name]:
+                yield from self._of_path(call, directory, index, found)
+
+    def _of_fd(self, fd: Fd, kind: type[Question]) -> Iterator[Question]:
+        if fd.path == self._root or fd.path.startswith(self._below):
+            yield Everything("") if fd.deleted else kind(fd.path[len(self._below) :])
+
+    def _of_path(self, call: Call, directory: int | None, index: int, found: Looks) -> Iterator[Question]:
+        flags = " ".join(str(argument) for argument in call.arguments[index + 1 :] if isinstance(argument, str | dict))
+        if call.arguments[index] == b"":
+            if "AT_EMPTY_PATH" in flags and directory is not None and isinstance(fd := call.arguments[directory], Fd):
+                yield from self._of_fd(fd, Content if call.name == "execveat" else Target)
+            return
+        is_written = call.name in _MAKES or (call.name in _OPENS and any(flag in flags for flag in _WRITE_FLAGS))
+        for path in self._absolute(call, directory, index):
+            inside = self._enter(path)
+            if inside is None:
+                yield from self._of_outside(call, path, flags, is_written, found)
+            else:
+                if is_written:
+                    found.written.add(inside)
+                yield from self._of_inside(call, inside, flags, is_first=(directory, index) == _PATHS[call.name][0])
+
+    @staticmethod
+    def _of_inside(call: Call, path: str, flags: str, *, is_first: bool) -> Iterator[Question]:
+        if call.name in _RENAMES:
+            yield Name(path)
+            yield Below(path) if is_first or "RENAME_EXCHANGE" in flags else Names(path)
+        elif call.name in _NAMES or "AT_SYMLINK_NOFOLLOW" in flags:
+            yield Name(path)
+            if call.name == "rmdir" or "AT_REMOVEDIR" in flags:
+                yield Names(path)
+        else:
+            if "O_NOFOLLOW" in flags:
+                yield Name(path)
+            yield Content(path) if call.name in _OPENS and "O_PATH" not in flags else Target(path)
+
+    def _of_outside(self, call: Call, path: str, flags: str, is_written: bool, found: Looks) -> Iterator[Question]:
+        parts = path.split("/")
+        if path.startswith(("/dev/fd/", "/dev/std")):
+            yield Everything("")
+        elif path.startswith("/proc/"):
+            if _WAYS_OF_PROC.intersection(parts[3:-1]) or parts[-1] in ("cwd", "root"):
+                yield Everything("")
+        elif path.startswith("/dev/shm/") or not path.startswith(("/dev/", "/sys/")):
+            if call.name in _RENAMES and self._root.startswith(f"{path}/"):
+                yield Everything("")
+            if is_written or call.name in _RENAMES:
+                found.outside_written.add(path)
+            if not is_written or "O_WRONLY" not in flags:
+                found.outside_seen.add(path)
+
+    def _absolute(self, call: Call, directory: int | None, index: int) -> list[str]:
+        """The absolute paths that an argument may mean."""
+        if index >= len(call.arguments) or not isinstance(raw := call.arguments[index], bytes):
+            return []
+        path = raw.decode(errors="surrogateescape")
+        if path.startswith("/"):
+            return [path]
+        base = None if directory is None else call.arguments[directory]
+        if isinstance(base, Fd):
+            if base.number == _FDCWD:
+                self._cwds[base.path] = None
+            return [f"{base.path}/{path}"]
+        return [f"{cwd}/{path}" for cwd in self._cwds]
+
+    def _enter(self, path: str) -> str | None:
+        """The part of ``path`` that is walked once it has come to the root; None if it does not."""
+        if path.startswith(self._below):
+            return path[len(self._below) :]
+        here, names, num_links = "", path.split("/")[::-1], 0
+        while names:
+            name = names.pop()
+            if name in ("", "."):
+                continue
+            if name == "..":
+                here = here.rpartition("/")[0]
+                continue
+            here = f"{here}/{name}"
+            if here == self._root:
+                return "/".join(names[::-1])
+            if isinstance(node := self._outside.at(here), Link) and num_links < MAX_LINKS:
+                num_links += 1
+                here = "" if node.text.startswith("/") else here.rpartition("/")[0]
+                names += node.text.split("/")[::-1]
+        return None

@@ -1,0 +1,35 @@
+"""What a traced process says of itself in the middle of its system calls: writes to /dev/null that only strace sees."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+
+_PREFIX = "chaos-mark "
+
+
+@dataclass(frozen=True)
+class Marker:
+    """``word`` is one of begin, ack (of a save: value = the step), at (value = file:line), load, loaded (value = n)."""
+
+    word: str
+    value: str
+
+
+class Speaker:
+    """Says markers; in a process whose system calls are being recorded."""
+
+    def __init__(self) -> None:
+        self._fd = os.open("/dev/null", os.O_WRONLY | os.O_CLOEXEC)
+
+    def say(self, word: str, value: object) -> None:
+        os.write(self._fd, f"{_PREFIX}{word} {value}".encode())
+
+
+def parse(data: bytes) -> Marker | None:
+    """The marker that was written to /dev/null as ``data``; None if it was something else."""
+    text = data.decode(errors="replace")
+    if not text.startswith(_PREFIX):
+        return None
+    word, _, value = text.removeprefix(_PREFIX).partition(" ")
+    return Marker(word, value)

@@ -1,0 +1,54 @@
+"""Outcomes by the answers that led to them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from harness.crashstates.outcome import Outcome
+from harness.crashstates.questions import Answer, Question, View
+
+
+class _Node:
+    """After some answers: the question that was asked next, where each answer leads, and what else was asked next."""
+
+    __slots__ = ("by_answer", "other", "outcome", "question")
+
+    def __init__(self) -> None:
+        self.question: Question | None = None
+        self.by_answer: dict[Answer, _Node] = {}
+        self.other: _Node | None = None
+        self.outcome: Outcome | None = None
+
+
+class Memo:
+    """A tree of questions. After the same answers most readers ask the same next; where one did not, all are tried."""
+
+    def __init__(self) -> None:
+        self._top = _Node()
+
+    def add(self, questions: Iterable[Question], view: View, outcome: Outcome) -> None:
+        """The state of ``view`` was read; the reader asked ``questions`` and came to ``outcome``."""
+        node = self._top
+        for question in questions:
+            while node.question is not None and node.question != question:
+                if node.other is None:
+                    node.other = _Node()
+                node = node.other
+            node.question = question
+            node = node.by_answer.setdefault(question.answer(view), _Node())
+        node.outcome = outcome
+
+    def find(self, view: View) -> Outcome | None:
+        """The outcome of a read whose every question this state answers alike; None if there was none."""
+        node: _Node | None = self._top
+        pending: list[_Node] = []
+        while True:
+            if node is None:
+                if not pending:
+                    return None
+                node = pending.pop()
+            if node.outcome is not None:
+                return node.outcome
+            if node.other is not None:
+                pending.append(node.other)
+            node = node.by_answer.get(node.question.answer(view)) if node.question is not None else None

@@ -1,0 +1,157 @@
+"""Inside a forked rank: its place in the group, then the user's ``save`` or ``load`` as often as it is asked."""
+
+from __future__ import annotations
+
+import faulthandler
+import os
+import signal
+import sys
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+from types import ModuleType, TracebackType
+from typing import Any
+
+from harness.crashstates import content, lines, tracing
+from harness.crashstates.channel import Channel
+from harness.crashstates.markers import Speaker
+from harness.crashstates.nursery import Request
+from harness.crashstates.outcome import Loaded, Raised, RankOutcome, to_wire
+
+GROUP_TIMEOUT = timedelta(days=1)  # the controller has the deadlines
+_MAX_TEXT = 4000
+
+# Kept open for the life of the process: faulthandler writes to it from a signal handler.
+_kept: list[Any] = []
+
+
+def be_saver(module: ModuleType, world_size: int, channel: Channel, request: Request) -> None:
+    speaker = _prepare(world_size, channel, request)
+
+    def save(message: Request) -> RankOutcome:
+        speaker.say("begin", message["step"])
+        with lines.said(speaker):
+            module.save(Path(message["directory"]), message["step"])
+        speaker.say("ack", message["step"])
+        return Loaded("saved", f"saved step {message['step']}")
+
+    _serve(channel, {"save": save})
+
+
+def be_reader(module: ModuleType, world_size: int, channel: Channel, request: Request) -> None:
+    known = set(sys.modules)
+    speaker = _prepare(world_size, channel, request)
+
+    def load(message: Request) -> RankOutcome:
+        speaker.say("load", message["n"])
+        try:
+            return content.loaded(module.load(Path(message["directory"])))
+        finally:
+            speaker.say("loaded", message["n"])
+
+    def expected(message: Request) -> RankOutcome:
+        return content.loaded(module.expected(message["step"]))
+
+    _serve(channel, {"load": load, "expected": expected}, lambda: sorted(set(sys.modules) - known))
+
+
+def redirect_output(path: Path) -> None:
+    """stdout and stderr to a file, stdin from nowhere."""
+    null = os.open(os.devnull, os.O_RDONLY)
+    opened = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND, 0o600)
+    for source, fd in ((null, 0), (opened, 1), (opened, 2)):
+        os.dup2(source, fd)
+    os.close(null)
+    os.close(opened)
+    # A killed rank should not take its last words with it.
+    sys.stdout = os.fdopen(1, "w", buffering=1, closefd=False)
+    sys.stderr = os.fdopen(2, "w", buffering=1, closefd=False)
+
+
+def _prepare(world_size: int, channel: Channel, request: Request) -> Speaker:
+    """Output, signals, process group; then say that it is ready."""
+    redirect_output(Path(request["output"]))
+    tracing.allow_tracing()
+    sys.dont_write_bytecode = True  # else the first load would leave something for the second
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    _kept.append(Path(request["stacks"]).open("w"))  # noqa: SIM115
+    faulthandler.enable(_kept[-1])
+    faulthandler.register(signal.SIGUSR1, file=_kept[-1])
+    if world_size > 1:
+        _join(world_size, request["rank"], channel)
+    speaker = Speaker()
+    channel.send({"ready": True})
+    return speaker
+
+
+def _join(world_size: int, rank: int, channel: Channel) -> None:
+    """The default process group, as torchrun would have told of it; rank 0's store tells the others its port."""
+    import torch.distributed as dist
+    from torch._C._distributed_c10d import TCPStore
+
+    def store(port: int, is_master: bool) -> TCPStore:
+        return TCPStore(
+            "127.0.0.1", port, world_size, is_master=is_master, timeout=GROUP_TIMEOUT, wait_for_workers=False
+        )
+
+    if rank == 0:
+        common = store(0, is_master=True)
+        channel.send({"port": common.port})
+        port = common.port
+    else:
+        received = channel.receive()
+        if received is None:
+            raise ConnectionError("the controller is gone")
+        port = received[0]["port"]
+        common = store(port, is_master=False)
+    os.environ |= {
+        "RANK": str(rank),
+        "LOCAL_RANK": str(rank),
+        "WORLD_SIZE": str(world_size),
+        "LOCAL_WORLD_SIZE": str(world_size),
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(port),
+    }
+    dist.init_process_group("gloo", store=common, rank=rank, world_size=world_size, timeout=GROUP_TIMEOUT)
+
+
+def _serve(
+    channel: Channel,
+    calls: dict[str, Callable[[Request], RankOutcome]],
+    imported: Callable[[], list[str]] = list,
+) -> None:
+    """Answer each request with what came of it, until there are no more."""
+    while (received := channel.receive()) is not None:
+        message, _ = received
+        try:
+            outcome = calls[message["do"]](message)
+        except BaseException as error:
+            outcome = _raised(error)
+        sys.stdout.flush()
+        channel.send({"outcome": to_wire(outcome), "imported": imported()[:1000]})
+        del received, message, outcome
+
+
+def _raised(error: BaseException) -> Raised:
+    kind = type(error)
+    name = kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
+    try:
+        message = str(error)
+    except Exception as trouble:
+        message = f"(its text cannot be had: {trouble!r})"
+    return Raised(name, message[:_MAX_TEXT].encode(errors="replace").decode(), _site(error.__traceback__))
+
+
+def _site(trace: TracebackType | None) -> str:
+    """The innermost line of the user's code; else of any code."""
+    places = []
+    while trace is not None:
+        places.append((trace.tb_frame.f_code.co_filename, trace.tb_lineno))
+        trace = trace.tb_next
+    users = [place for place in places if lines.is_users(place[0]) and place[0] not in _OURS]
+    filename, line = (users or places or [("?", 0)])[-1]
+    return f"{filename}:{line}"
+
+
+_OURS = (__file__, content.__file__)
