@@ -22,7 +22,7 @@ from harness.crashstates.command import work_directory
 from harness.crashstates.examine import examine
 from harness.crashstates.expect import weigh
 from harness.crashstates.models import MODEL_NAMES
-from harness.crashstates.session import Host
+from harness.crashstates.ranks.session import Host
 from harness.crashstates.wording import report
 from harness.errors import HarnessError
 from harness.plan import Plan, make_plan

@@ -220,7 +220,7 @@ def _ptrace() -> Capability:
 
 def _attach() -> Capability:
     """Tracing one's own child is one thing, and a process that runs already another (Yama, containers)."""
-    works, problem = _outcome([sys.executable, "-m", "harness.crashstates.tracing"])
+    works, problem = _outcome([sys.executable, "-m", "harness.crashstates.record.tracing"])
     detail = "strace can trace running processes" if works else problem
     cure = "python -m harness crashstates needs strace, and that it may attach to running processes"
     return Capability("attach", works, detail, "" if works else cure)

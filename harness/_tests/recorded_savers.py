@@ -12,14 +12,14 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from harness.crashstates.operation import Kind, Operation, Recording
-from harness.crashstates.recording import Origin, recorded
-from harness.crashstates.strace import Call
-from harness.crashstates.tracing import STRING_LIMIT_BYTES, WRITING, attach
+from harness.crashstates.record.recording import Origin, recorded
+from harness.crashstates.record.strace import Call
+from harness.crashstates.record.tracing import STRING_LIMIT_BYTES, WRITING, attach
 
 _RANK = """
 import os, sys
-from harness.crashstates.markers import Speaker
-from harness.crashstates.tracing import allow_tracing
+from harness.crashstates.ranks.markers import Speaker
+from harness.crashstates.record.tracing import allow_tracing
 allow_tracing()
 speaker = Speaker()
 file, directory, rank, peer = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])

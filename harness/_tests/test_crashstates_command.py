@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from harness.__main__ import BROKEN, OK, UNKNOWN, main
-from harness.crashstates.tracing import why_unavailable
+from harness.crashstates.record.tracing import why_unavailable
 
 pytestmark = pytest.mark.skipif(why_unavailable() is not None, reason=f"strace: {why_unavailable()}")
 

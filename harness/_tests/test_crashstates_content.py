@@ -19,7 +19,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.crashstates.content import loaded
+from harness.crashstates.ranks.content import loaded
 
 
 class Colour(enum.Enum):
@@ -240,7 +240,7 @@ def test_only_nothing_is_nothing() -> None:
 
 def test_torch_is_not_imported_for_it() -> None:
     text = (
-        "import sys; from harness.crashstates.content import loaded; loaded({'a': [1.0]}); "
+        "import sys; from harness.crashstates.ranks.content import loaded; loaded({'a': [1.0]}); "
         "sys.exit('torch' in sys.modules or 'numpy' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", text], check=False).returncode == 0

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from harness._tests.random_trees import random_visible
-from harness.crashstates.disk import Disk, look, modified_s
+from harness.crashstates.read.disk import Disk, look, modified_s
 from harness.crashstates.tree import Directory, File, Link, Visible
 from harness.errors import RecordError
 

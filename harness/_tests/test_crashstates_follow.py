@@ -9,9 +9,9 @@ import pytest
 
 from harness._tests.recorded_savers import calls_of, done, knows, recording_of
 from harness.crashstates.operation import ROOT, Kind
-from harness.crashstates.recording import Origin, recorded
-from harness.crashstates.strace import Log
-from harness.crashstates.tracing import why_unavailable
+from harness.crashstates.record.recording import Origin, recorded
+from harness.crashstates.record.strace import Log
+from harness.crashstates.record.tracing import why_unavailable
 
 trouble = why_unavailable()
 pytestmark = pytest.mark.skipif(trouble is not None, reason=str(trouble))

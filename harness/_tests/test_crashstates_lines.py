@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from harness.crashstates import lines
-from harness.crashstates.markers import Speaker
+from harness.crashstates.ranks import lines
+from harness.crashstates.ranks.markers import Speaker
 
 
 class Listener(Speaker):

@@ -6,7 +6,17 @@ import json
 
 import pytest
 
-from harness.crashstates.outcome import Died, Hung, Loaded, Outcome, Raised, RankOutcome, Waiting, from_wire, to_wire
+from harness.crashstates.ranks.outcome import (
+    Died,
+    Hung,
+    Loaded,
+    Outcome,
+    Raised,
+    RankOutcome,
+    Waiting,
+    from_wire,
+    to_wire,
+)
 
 RAISED = Raised("ValueError", "torn", "users.py:3")
 KINDS: list[RankOutcome] = [Loaded("ab", "dict of 2"), RAISED, Hung(2.5, "line 3"), Died("SIGSEGV", "bye"), Waiting()]

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from harness._tests.random_trees import random_path, random_visible
-from harness.crashstates.disk import Disk
-from harness.crashstates.questions import (
+from harness.crashstates.read.disk import Disk
+from harness.crashstates.read.questions import (
     Below,
     Content,
     Everything,

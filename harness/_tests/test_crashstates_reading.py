@@ -8,15 +8,17 @@ import textwrap
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 
 from harness._tests.random_trees import near_visible, random_visible
-from harness.crashstates.forked import Closing
-from harness.crashstates.outcome import Hung, Loaded
-from harness.crashstates.reading import Reader
-from harness.crashstates.session import Host, Session
-from harness.crashstates.tracing import why_unavailable
+from harness.crashstates.ranks.forked import Closing
+from harness.crashstates.ranks.outcome import Hung, Loaded
+from harness.crashstates.ranks.session import Host, Session
+from harness.crashstates.read.reading import Reader
+from harness.crashstates.record.tracing import why_unavailable
 from harness.crashstates.tree import Directory, File, Link, Visible
+from harness.errors import LaunchError, RecordError
 
 pytestmark = pytest.mark.skipif(bool(why := why_unavailable()), reason=str(why))
 
@@ -254,6 +256,20 @@ def test_what_a_load_changed_through_a_mapping_is_put_right(host: Host, tmp_path
         states: list[Visible] = [{"a": File(b"1", T)}, {"a": File(b"1", T), "b": File(b"", T)}]
         for state in states:
             assert "b'2'" in str(reader.outcome(state))
+
+
+def test_a_load_that_strace_did_not_see_to_its_end_is_no_outcome(host: Host, tmp_path: Path) -> None:
+    file = tmp_path / "users.py"
+    file.write_text("def save(d, s): pass\ndef load(d): return (d / 'a').exists()\n")
+    with Session(file, host=host) as session:
+        reader = Reader(session, tmp_path / "root")
+        reader.outcome({})
+        (strace,) = [child for child in psutil.Process().children() if child.name() == "strace"]
+        strace.kill()
+        with pytest.raises(RecordError, match="strace saw the end of 0 of 1 loads"):
+            reader.outcome({"a": File(b"", T)})
+        with pytest.raises(LaunchError, match="strace ended"):
+            reader.close()
 
 
 class TestWhatIsNotRead:

@@ -9,7 +9,7 @@ import pytest
 
 from harness._tests.recorded_savers import done, recording_of
 from harness.crashstates.operation import Kind
-from harness.crashstates.tracing import why_unavailable
+from harness.crashstates.record.tracing import why_unavailable
 
 trouble = why_unavailable()
 pytestmark = pytest.mark.skipif(trouble is not None, reason=str(trouble))

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from harness._tests.recorded_savers import calls_of, done, recording_of
-from harness.crashstates.recording import recorded
-from harness.crashstates.strace import Truncated
-from harness.crashstates.tracing import why_unavailable
+from harness.crashstates.record.recording import recorded
+from harness.crashstates.record.strace import Truncated
+from harness.crashstates.record.tracing import why_unavailable
 from harness.errors import RecordError
 
 trouble = why_unavailable()

@@ -13,8 +13,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from harness.crashstates.outcome import Died, Hung, Loaded, Outcome, Raised, Waiting
-from harness.crashstates.session import Host, SaveFailedError, Session
+from harness.crashstates.ranks.outcome import Died, Hung, Loaded, Outcome, Raised, Waiting
+from harness.crashstates.ranks.session import Host, SaveFailedError, Session
 from harness.errors import LaunchError, SaverError
 
 GOOD = """
@@ -331,7 +331,7 @@ class TestNothingIsLeft:
         script = f"""
         import sys, time, psutil
         from pathlib import Path
-        from harness.crashstates.session import Session
+        from harness.crashstates.ranks.session import Session
         session = Session(Path({str(write(text))!r}))
         session.start_savers()
         readers = session.start_readers()
@@ -377,5 +377,5 @@ def test_a_package_that_cannot_be_preloaded_is_named() -> None:
 
 
 def test_the_controller_does_not_import_torch() -> None:
-    text = "import sys, harness.crashstates.reading; sys.exit('torch' in sys.modules)"
+    text = "import sys, harness.crashstates.read.reading; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", text], check=False).returncode == 0

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from harness.crashstates.strace import Call, Fd, Log, Truncated
+from harness.crashstates.record.strace import Call, Fd, Log, Truncated
 from harness.errors import RecordError
 
 A = Fd(3, "/a")

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from harness.crashstates import tracing
-from harness.crashstates.strace import Call, Fd, Truncated
-from harness.crashstates.tracing import WRITING, Tracer, attach, why_unavailable
+from harness.crashstates.record import tracing
+from harness.crashstates.record.strace import Call, Fd, Truncated
+from harness.crashstates.record.tracing import WRITING, Tracer, attach, why_unavailable
 from harness.errors import LaunchError, UnavailableError
 
 trouble = why_unavailable()
@@ -22,7 +22,7 @@ needs_tracing = pytest.mark.skipif(trouble is not None, reason=str(trouble))
 
 _OBEYS = """
 import os, sys, threading
-from harness.crashstates.tracing import allow_tracing
+from harness.crashstates.record.tracing import allow_tracing
 allow_tracing()
 {before}
 print("ready", flush=True)
@@ -243,7 +243,7 @@ def test_a_machine_without_strace_is_told_to_install_it(tmp_path: Path, monkeypa
 _AS_SOMEBODY = """
 import os, sys
 from pathlib import Path
-from harness.crashstates.tracing import attach
+from harness.crashstates.record.tracing import attach
 from harness.errors import UnavailableError
 if os.getuid() == 0:
     os.setgroups([])

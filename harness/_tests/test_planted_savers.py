@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from harness.crashstates.outcome import NOTHING, Loaded, Outcome
-from harness.crashstates.session import Host, Session
+from harness.crashstates.ranks.outcome import NOTHING, Loaded, Outcome
+from harness.crashstates.ranks.session import Host, Session
 from harness.crashstates.verdict import SAFE, VERDICTS
 from harness.errors import HarnessError
 from harness.planted_savers import PlantedSaver, healthy_savers, planted_savers, read_table

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.crashstates.tracing import why_unavailable
+from harness.crashstates.record.tracing import why_unavailable
 from harness.errors import ScenarioError
 from harness.scenario import is_saver_scenario, load_saver_scenario
 

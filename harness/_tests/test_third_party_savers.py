@@ -15,8 +15,8 @@ import pytest
 from harness.crashstates.examine import examine
 from harness.crashstates.explore import State
 from harness.crashstates.models import MODEL_NAMES
-from harness.crashstates.session import Host
-from harness.crashstates.tracing import why_unavailable
+from harness.crashstates.ranks.session import Host
+from harness.crashstates.record.tracing import why_unavailable
 from harness.crashstates.verdict import SAFE, VERDICTS, Verdict
 from workloads.savers.third_party import FOLDER, Expected, load_expected
 

@@ -2,25 +2,20 @@
 
 One recording, all states. The saver runs once, on real ranks, under strace; nothing else of it is needed.
 
-    host          the process that has imported the user's file; forks the ranks that save and load
-    strace        strace's lines as calls
-    tracing       strace attached to running ranks
-    recording     the calls of a save as operations on one file tree
-      follow      the calls, one by one: whose they are, and in which order they count
-      opening, naming, writing    what each system call does
-      namespace   the names that a save can reach
-      descriptors what the file descriptors of its processes stand for
-      messages    what each rank knows of the others
-    operation     what an operation is
-    tree          a file tree that operations change
-    units         what of a recording may be lost by itself, and in which ways
-    models        which losses a kind of crash allows: kill, ext4-ordered, posix-min, alice
-    explore       the states that a model allows, all of them or a bounded choice
-    disk          a state as real files
-    reading       what the user's load makes of a state; states that differ only where it does not look count as one
-    verdict       what that is worth, given what had been acknowledged
-    shrink        the least that has to be lost for it to fail
-    findings      orders of operations that are wrong whatever the reader does
-    wording       the report
-    command       python -m harness crashstates FILE.py
+    command      python -m harness crashstates FILE.py
+    examine      one file, from its recording to what its states are worth
+      ranks/     the file's save and load, on ranks
+      record/    what a save did, from its system calls
+      operation, tree    one thing that it did; the file tree that is changed by it
+      cuts       how far each rank may have come when the crash came
+      units      what may be lost by itself, and in which ways
+      models     what a kind of crash may lose: kill, ext4-ordered, posix-min, alice
+      explore    the states that a model allows, all of them or a bounded choice
+      read/      what the reader makes of a state
+      verdict    what that is worth, given what had been acknowledged
+      shrink     the least that has to be lost for it to fail
+    findings     orders of operations that are wrong by themselves
+    wording      the report
+    archive      failing states, kept to be loaded again
+    expect       what a scenario expects of it
 """

@@ -14,8 +14,8 @@ from harness.crashstates.archive import read_archive, write_archives
 from harness.crashstates.examine import Examination, examine, verdict_of
 from harness.crashstates.explore import DEFAULT_MOST
 from harness.crashstates.models import MODEL_NAMES
-from harness.crashstates.reading import Reader
-from harness.crashstates.session import Session
+from harness.crashstates.ranks.session import Session
+from harness.crashstates.read.reading import Reader
 from harness.crashstates.verdict import SAFE
 from harness.crashstates.wording import report, to_json
 from harness.scenario import SaverScenario

@@ -15,10 +15,10 @@ from harness.crashstates.explore import DEFAULT_MOST, Explorer, Share, State
 from harness.crashstates.findings import StaticFinding, static_findings
 from harness.crashstates.models import MODEL_NAMES, ModelName, Situation
 from harness.crashstates.operation import Operation, Recording
-from harness.crashstates.outcome import Hung, Loaded, Outcome
-from harness.crashstates.reading import Reader
-from harness.crashstates.recording import record
-from harness.crashstates.session import LOAD_S, Host, Session
+from harness.crashstates.ranks.outcome import Hung, Loaded, Outcome
+from harness.crashstates.ranks.session import LOAD_S, Host, Session
+from harness.crashstates.read.reading import Reader
+from harness.crashstates.record.recording import record
 from harness.crashstates.shrink import Loss, losses, lost_operations, shrink
 from harness.crashstates.verdict import SAFE, Truth, Verdict, judge
 

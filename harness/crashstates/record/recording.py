@@ -12,14 +12,14 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Self
 
-from harness.crashstates import naming, opening, writing
-from harness.crashstates.descriptors import Descriptors, Process, WorkingDirectory
-from harness.crashstates.follow import Follower
-from harness.crashstates.namespace import Namespace, Sort
 from harness.crashstates.operation import CHANGES, CHANGES_ENTRIES, ROOT, Kind, Operation, Recording
-from harness.crashstates.session import Session
-from harness.crashstates.strace import Call
-from harness.crashstates.tracing import STRING_LIMIT_BYTES, WRITING, attach
+from harness.crashstates.ranks.session import Session
+from harness.crashstates.record import naming, opening, writing
+from harness.crashstates.record.descriptors import Descriptors, Process, WorkingDirectory
+from harness.crashstates.record.follow import Follower
+from harness.crashstates.record.namespace import Namespace, Sort
+from harness.crashstates.record.strace import Call
+from harness.crashstates.record.tracing import STRING_LIMIT_BYTES, WRITING, attach
 from harness.crashstates.tree import Directory, File, Link, Node, Tree
 from harness.errors import RecordError
 

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from harness.crashstates.channel import Channel, wait_readable
-from harness.crashstates.forked import END_S, Child, Closing, Parent
+from harness.crashstates.ranks.channel import Channel, wait_readable
+from harness.crashstates.ranks.forked import END_S, Child, Closing, Parent
 from harness.errors import LaunchError
 from harness.launch.base import child_environment, python_command
 
@@ -41,7 +41,7 @@ class Host(Closing):
         ours, theirs = Channel.pair()
         output = (self.directory / "host.txt").open("wb")
         self._process = subprocess.Popen(
-            python_command("harness.crashstates.host", str(theirs.fileno()), str(os.getpid()), *preload),
+            python_command("harness.crashstates.ranks.host", str(theirs.fileno()), str(os.getpid()), *preload),
             env=child_environment() | dict.fromkeys(_ONE_THREAD, "1"),
             stdin=subprocess.DEVNULL,
             stdout=output,

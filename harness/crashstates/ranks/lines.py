@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from types import CodeType, FrameType
 from typing import Any
 
-from harness.crashstates.markers import Speaker
+from harness.crashstates.ranks.markers import Speaker
 
 MAX_LINES = 50_000  # a save; each costs a traced system call, some 50 us
 _LIBRARY = tuple({sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")})

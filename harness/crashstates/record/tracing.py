@@ -14,7 +14,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Self
 
-from harness.crashstates.strace import Call, Log
+from harness.crashstates.record.strace import Call, Log
 from harness.errors import HarnessError, LaunchError, UnavailableError
 
 ATTACH_S = 20.0  # some ms on an idle machine

@@ -7,11 +7,11 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-from harness.crashstates.descriptors import Description
-from harness.crashstates.follow import CannotFollow, Effect, Follower, number_of, words
-from harness.crashstates.namespace import Sort
 from harness.crashstates.operation import CHANGES_DATA, Kind
-from harness.crashstates.strace import Call, Fd, Value
+from harness.crashstates.record.descriptors import Description
+from harness.crashstates.record.follow import CannotFollow, Effect, Follower, number_of, words
+from harness.crashstates.record.namespace import Sort
+from harness.crashstates.record.strace import Call, Fd, Value
 from harness.crashstates.tree import changed
 
 _SYNCING = frozenset({"RWF_SYNC", "RWF_DSYNC"})

@@ -19,7 +19,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any, NoReturn
 
-from harness.crashstates.channel import Channel
+from harness.crashstates.ranks.channel import Channel
 from harness.rank import descendants, lifeline
 
 Request = dict[str, Any]

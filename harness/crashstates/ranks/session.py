@@ -7,9 +7,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from harness.crashstates.forked import Child, Closing, Parent, call
-from harness.crashstates.hosting import START_S, Host
-from harness.crashstates.outcome import Died, Hung, Outcome
+from harness.crashstates.ranks.forked import Child, Closing, Parent, call
+from harness.crashstates.ranks.hosting import START_S, Host
+from harness.crashstates.ranks.outcome import Died, Hung, Outcome
 from harness.errors import LaunchError, SaverError
 
 SAVE_S = 60.0

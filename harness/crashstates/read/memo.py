@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from harness.crashstates.outcome import Outcome
-from harness.crashstates.questions import Answer, Question, View
+from harness.crashstates.ranks.outcome import Outcome
+from harness.crashstates.read.questions import Answer, Question, View
 
 
 class _Node:

@@ -6,12 +6,12 @@ import re
 import subprocess
 from collections.abc import Mapping
 
-from harness.crashstates.descriptors import Description
-from harness.crashstates.follow import FORKS, Effect, Follower, number_of, words
-from harness.crashstates.namespace import LostTrack, Place, Sort
 from harness.crashstates.operation import Kind
-from harness.crashstates.strace import Call, Fd, Value
-from harness.crashstates.writing import resize
+from harness.crashstates.record.descriptors import Description
+from harness.crashstates.record.follow import FORKS, Effect, Follower, number_of, words
+from harness.crashstates.record.namespace import LostTrack, Place, Sort
+from harness.crashstates.record.strace import Call, Fd, Value
+from harness.crashstates.record.writing import resize
 
 _NOT_ON_DISK = re.compile(r"/(?:dev|proc|sys)/")
 

@@ -6,16 +6,16 @@ import os
 import tempfile
 from pathlib import Path
 
-from harness.crashstates import markers
-from harness.crashstates.disk import Disk
-from harness.crashstates.forked import Closing
-from harness.crashstates.looks import LOOKING, Looker, Looks
-from harness.crashstates.memo import Memo
-from harness.crashstates.outcome import Loaded, Outcome, Raised
-from harness.crashstates.questions import Outside, View
-from harness.crashstates.session import LOAD_S, Session
-from harness.crashstates.strace import Call
-from harness.crashstates.tracing import attach
+from harness.crashstates.ranks import markers
+from harness.crashstates.ranks.forked import Closing
+from harness.crashstates.ranks.outcome import Loaded, Outcome, Raised
+from harness.crashstates.ranks.session import LOAD_S, Session
+from harness.crashstates.read.disk import Disk
+from harness.crashstates.read.looks import LOOKING, Looker, Looks
+from harness.crashstates.read.memo import Memo
+from harness.crashstates.read.questions import Outside, View
+from harness.crashstates.record.strace import Call
+from harness.crashstates.record.tracing import attach
 from harness.crashstates.tree import Visible
 from harness.errors import RecordError
 

@@ -11,8 +11,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from harness.crashstates.channel import Channel, wait_readable
-from harness.crashstates.outcome import Died, Hung, Loaded, Outcome, RankOutcome, Waiting, from_wire
+from harness.crashstates.ranks.channel import Channel, wait_readable
+from harness.crashstates.ranks.outcome import Died, Hung, Loaded, Outcome, RankOutcome, Waiting, from_wire
 from harness.errors import LaunchError
 
 END_S = 20.0  # above what the other end takes to end all that is below it

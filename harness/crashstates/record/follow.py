@@ -10,12 +10,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from harness.crashstates import markers
-from harness.crashstates.descriptors import Description, Descriptors, Process
-from harness.crashstates.messages import Clock, Clocks
-from harness.crashstates.namespace import LostTrack, Namespace, Place
 from harness.crashstates.operation import CHANGES_DATA, CHANGES_ENTRIES, Kind, Operation
-from harness.crashstates.strace import Call, Fd, Value
+from harness.crashstates.ranks import markers
+from harness.crashstates.record.descriptors import Description, Descriptors, Process
+from harness.crashstates.record.messages import Clock, Clocks
+from harness.crashstates.record.namespace import LostTrack, Namespace, Place
+from harness.crashstates.record.strace import Call, Fd, Value
 from harness.errors import RecordError
 
 FORKS = frozenset({"clone", "clone3", "fork", "vfork"})

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from harness.crashstates.questions import (
+from harness.crashstates.read.questions import (
     MAX_LINKS,
     Below,
     Content,
@@ -22,7 +22,7 @@ from harness.crashstates.questions import (
     Question,
     Target,
 )
-from harness.crashstates.strace import Call, Fd
+from harness.crashstates.record.strace import Call, Fd
 from harness.crashstates.tree import Link
 
 
@@ -54,11 +54,19 @@ _LISTS = frozenset(_each("getdents getdents64"))
 _NAMES = frozenset(_each("lstat readlink readlinkat rmdir unlink unlinkat mkdir mkdirat mknod mknodat lchown")) | {
     *_each("lgetxattr llistxattr lsetxattr lremovexattr")
 }
-# What they do to a tree, or tell of it, is not followed.
-_WHOLE = frozenset(_each("link linkat symlink symlinkat statfs fstatfs inotify_add_watch fanotify_mark")) | {
-    *_each("name_to_handle_at open_by_handle_at io_uring_setup chroot pivot_root mount umount2 open_tree move_mount")
+# What they do to a tree, or tell of it, is not followed: of paths below the root they ask for everything, ...
+_WHOLE_PATHS: dict[str, tuple[tuple[int | None, int], ...]] = {
+    "statfs": ((None, 0),),
+    "inotify_add_watch": ((None, 1),),
+    "name_to_handle_at": ((0, 1),),
+    "link": ((None, 0), (None, 1)),
+    "linkat": ((0, 1), (2, 3)),
 }
-LOOKING = (*_PATHS, *_LISTS, *_WHOLE, *_each("fchdir fstat clone clone3 fork vfork write"))
+# ... and these always.
+_WHOLE = frozenset(_each("symlink symlinkat fanotify_mark open_by_handle_at io_uring_setup chroot pivot_root")) | {
+    *_each("mount umount2 open_tree move_mount")
+}
+LOOKING = (*_PATHS, *_LISTS, *_WHOLE_PATHS, *_WHOLE, *_each("fchdir fstat fstatfs write"))
 """The calls to trace of a reader; write: for its markers."""
 
 
@@ -122,12 +130,15 @@ class Looker:
 
     def _questions(self, call: Call, found: Looks) -> Iterator[Question]:
         name, arguments = call.name, call.arguments
-        if name in _WHOLE or (not arguments and name in _PATHS):  # no arguments: it had begun before strace came
+        if name in _WHOLE or not arguments:  # without arguments: it had begun before strace came
             yield Everything("")
         elif name in _LISTS and isinstance(arguments[0], Fd):
             yield from self._of_fd(arguments[0], Names)
-        elif name in ("fstat", "fchdir") and isinstance(arguments[0], Fd):
-            yield from self._of_fd(arguments[0], Target)
+        elif name in ("fstat", "fchdir", "fstatfs") and isinstance(arguments[0], Fd):
+            yield from self._of_fd(arguments[0], Everything if name == "fstatfs" else Target)
+        elif name in _WHOLE_PATHS:
+            if any(self._enter(p) is not None for at in _WHOLE_PATHS[name] for p in self._absolute(call, *at)):
+                yield Everything("")
         elif name in _PATHS:
             for directory, index in _PATHS[name]:
                 yield from self._of_path(call, directory, index, found)

@@ -12,11 +12,12 @@ from pathlib import Path
 from types import ModuleType, TracebackType
 from typing import Any
 
-from harness.crashstates import content, lines, tracing
-from harness.crashstates.channel import Channel
-from harness.crashstates.markers import Speaker
-from harness.crashstates.nursery import Request
-from harness.crashstates.outcome import Loaded, Raised, RankOutcome, to_wire
+from harness.crashstates.ranks import content, lines
+from harness.crashstates.ranks.channel import Channel
+from harness.crashstates.ranks.markers import Speaker
+from harness.crashstates.ranks.nursery import Request
+from harness.crashstates.ranks.outcome import Loaded, Raised, RankOutcome, to_wire
+from harness.crashstates.record import tracing
 
 GROUP_TIMEOUT = timedelta(days=1)  # the controller has the deadlines
 _MAX_TEXT = 4000

@@ -1,6 +1,6 @@
 """The child side: imports a user's file once, and forks the ranks that save and load.
 
-    python -m harness.crashstates.host CHANNEL_FD PARENT_PID [PACKAGE...]
+    python -m harness.crashstates.ranks.host CHANNEL_FD PARENT_PID [PACKAGE...]
 
 Four generations, each forked from the one before: this process, which imports the packages; one for each file, which
 imports that; for readers one more, to which strace can be attached before there are any; and the ranks.
@@ -22,10 +22,10 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from harness.crashstates import ranks
-from harness.crashstates.channel import Channel
-from harness.crashstates.nursery import Nursery, Request
-from harness.crashstates.tracing import allow_tracing
+from harness.crashstates.ranks import rank
+from harness.crashstates.ranks.channel import Channel
+from harness.crashstates.ranks.nursery import Nursery, Request
+from harness.crashstates.record.tracing import allow_tracing
 from harness.rank import lifeline
 
 MAX_RANKS = 64
@@ -54,7 +54,7 @@ def main(channel_fd: int, parent_pid: int, packages: list[str]) -> None:
 
 def _be_file(channel: Channel, request: Request) -> None:
     """Import the file, tell what is in it, and fork its ranks."""
-    ranks.redirect_output(Path(request["output"]))
+    rank.redirect_output(Path(request["output"]))
     stacks = Path(request["stacks"]).open("w")  # noqa: SIM115
     faulthandler.register(signal.SIGUSR1, file=stacks)
     path = Path(request["file"])
@@ -69,8 +69,8 @@ def _be_file(channel: Channel, request: Request) -> None:
     _freeze()
     channel.send(facts)
     roles = {
-        "saver": lambda channel, request: ranks.be_saver(module, facts["ranks"], channel, request),
-        "reader": lambda channel, request: ranks.be_reader(module, facts["ranks"], channel, request),
+        "saver": lambda channel, request: rank.be_saver(module, facts["ranks"], channel, request),
+        "reader": lambda channel, request: rank.be_reader(module, facts["ranks"], channel, request),
     }
 
     def be_readers(channel: Channel, _: Request) -> None:

@@ -12,7 +12,7 @@ import stat
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 
-from harness.crashstates.disk import modified_s
+from harness.crashstates.read.disk import modified_s
 from harness.crashstates.tree import Directory, File, Link, Node, Visible, key
 
 MAX_LINKS = 40  # the kernel's

@@ -16,7 +16,7 @@ from hashlib import blake2b
 from types import SimpleNamespace
 from typing import Any
 
-from harness.crashstates.outcome import NOTHING, Loaded
+from harness.crashstates.ranks.outcome import NOTHING, Loaded
 
 _MAX_SUMMARY = 500
 _ALLOWED = (

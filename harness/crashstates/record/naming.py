@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from harness.crashstates.follow import CannotFollow, Effect, Follower, words
-from harness.crashstates.namespace import LostTrack, Place, Sort
 from harness.crashstates.operation import ROOT, Kind
-from harness.crashstates.strace import Call, Value
+from harness.crashstates.record.follow import CannotFollow, Effect, Follower, words
+from harness.crashstates.record.namespace import LostTrack, Place, Sort
+from harness.crashstates.record.strace import Call, Value
 
 
 def _rename(at: Follower, call: Call, old: Place, new: Place, flags: Value = None) -> None:
