@@ -5,7 +5,8 @@ names is found broken at the rank and step it names. Any other scenario there is
 in it is a false alarm.
 
 A planted saver is a script in ``workloads/planted/savers/``: it is caught when its states have the verdicts that its
-row of the table names, under no weaker a kind of crash. Those in ``workloads/savers/`` are healthy.
+row of the table names, under no weaker a kind of crash; or, where no crash harms it, under the trouble that is named.
+Those in ``workloads/savers/`` are healthy: no crash harms them.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from harness.crashstates.examine import examine
 from harness.crashstates.expect import weigh
 from harness.crashstates.models import MODEL_NAMES
 from harness.crashstates.ranks.session import Host
+from harness.crashstates.sweep import sweep
 from harness.crashstates.wording import report
 from harness.errors import HarnessError
 from harness.plan import Plan, make_plan
@@ -121,9 +123,13 @@ def _try_saver(host: Host, file: Path, planted: PlantedSaver | None) -> Row:
     if planted is None:
         problems = weigh(found, ExpectStates(outcome="valid"))[1]
     else:
-        seen = {*found.verdicts, *(verdict for verdict, _ in found.calibration)}
-        problems = list(found.problems)
-        problems += [f"no state is {verdict}" for verdict in planted.verdicts if verdict not in seen]
+        problems = []
+        if planted.trouble is not None:
+            problems += [f"a crash harms it as well: {', '.join(sorted(found.failing))}"] if found.failing else []
+            with work_directory() as root:
+                found.take(sweep(file, root, [planted.trouble], host=host, load_deadline_s=LOAD_DEADLINE_S))
+        problems += found.problems
+        problems += [f"nothing is {verdict}" for verdict in planted.verdicts if verdict not in found.failing]
         weakest = min((finding.model for finding in found.findings), key=MODEL_NAMES.index, default=planted.model)
         problems += [f"it fails under {weakest}, not {planted.model}"] if weakest != planted.model else []
         problems += [f"the report does not say {planted.finding!r}"] if planted.finding not in report(found) else []

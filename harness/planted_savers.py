@@ -14,11 +14,12 @@ from pathlib import Path
 from typing import Any
 
 from harness.crashstates.models import MODEL_NAMES, ModelName
+from harness.crashstates.trouble import TROUBLES
 from harness.crashstates.verdict import SAFE, VERDICTS, Verdict
 from harness.errors import HarnessError
 
 _TEXTS = ("source", "finding", "crash")
-_FIELDS = frozenset({*_TEXTS, "verdicts", "model", "undisturbed"})
+_FIELDS = frozenset({*_TEXTS, "verdicts", "model", "trouble", "undisturbed"})
 _FAILURES = [name for name in VERDICTS if name not in SAFE and name != "not-triggered"]
 
 
@@ -29,7 +30,8 @@ class PlantedSaver:
     Attributes:
         source: the public report that it retells, or the idea.
         verdicts: each must be that of some state.
-        model: the weakest under which it fails.
+        model: the weakest under which it fails; None: no crash harms it.
+        trouble: under which it fails then; None: it fails under a crash.
         finding: a piece of what the report on it must say.
         crash: the state that shows it, in words.
         undisturbed: without a crash it saves and loads as it should.
@@ -38,9 +40,10 @@ class PlantedSaver:
     file: Path
     source: str
     verdicts: tuple[Verdict, ...]
-    model: ModelName
     finding: str
     crash: str
+    model: ModelName | None = None
+    trouble: str | None = None
     undisturbed: bool = True
 
     @property
@@ -103,8 +106,11 @@ def _field_problems(row: Mapping[str, Any]) -> Iterator[str]:
     verdicts = row.get("verdicts")
     if not isinstance(verdicts, list) or not verdicts or any(verdict not in _FAILURES for verdict in verdicts):
         yield f"verdicts is {verdicts!r}; it must list at least one of {', '.join(_FAILURES)}"
-    if row.get("model") not in MODEL_NAMES:
-        yield f"model is {row.get('model')!r}; allowed: {', '.join(MODEL_NAMES)}"
+    for field, allowed in (("model", MODEL_NAMES), ("trouble", tuple(TROUBLES))):
+        if field in row and row[field] not in allowed:
+            yield f"{field} is {row[field]!r}; allowed: {', '.join(allowed)}"
+    if ("model" in row) == ("trouble" in row):
+        yield "it must have one of model (what kind of crash harms it) and trouble (no crash does)"
     if not isinstance(row.get("undisturbed", True), bool):
         yield f"undisturbed is {row['undisturbed']!r}; allowed: true, false"
 

@@ -94,6 +94,12 @@ ROW = 'source = "a"\nverdicts = ["hang"]\nmodel = "kill"\nfinding = "b"\ncrash =
         ),
         pytest.param(f"[saver]\n{ROW}".replace('["hang"]', "[]"), r"verdicts is \[\]", id="no verdict"),
         pytest.param(f"[saver]\n{ROW}undisturbed = 0\n", "undisturbed is 0", id="a flag that is a number"),
+        pytest.param(
+            f"[saver]\n{ROW}".replace('model = "kill"', 'trouble = "rain"'),
+            "trouble is 'rain'; allowed: ",
+            id="trouble",
+        ),
+        pytest.param(f"[saver]\n{ROW}trouble = 'slow'\n", "one of model", id="a crash and a trouble"),
         pytest.param("[saver]\n", "source is None", id="a row without fields"),
         pytest.param("saver = 3\n", "is 3; it must be a table", id="a row that is none"),
         pytest.param("[saver", "cannot be read", id="no TOML"),

@@ -11,11 +11,14 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from harness.crashstates.archive import read_archive, write_archives
-from harness.crashstates.examine import Examination, examine, verdict_of
+from harness.crashstates.calibration import verdict_of
+from harness.crashstates.examine import Examination, examine
 from harness.crashstates.explore import DEFAULT_MOST
 from harness.crashstates.models import MODEL_NAMES
-from harness.crashstates.ranks.session import Session
+from harness.crashstates.ranks.session import Host, Session
 from harness.crashstates.read.reading import Reader
+from harness.crashstates.sweep import sweep
+from harness.crashstates.trouble import TROUBLES
 from harness.crashstates.verdict import SAFE
 from harness.crashstates.wording import report, to_json
 from harness.scenario import SaverScenario
@@ -32,7 +35,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="has save(directory, step), which returns once the save is acknowledged, and load(directory), which "
         "returns whatever it loaded (None: nothing there); with ranks = N in it both run on N ranks",
     )
-    parser.add_argument(
+    what = parser.add_mutually_exclusive_group()
+    what.add_argument(
         "--model",
         action="append",
         choices=MODEL_NAMES,
@@ -47,6 +51,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="states to try a model; where there are more, a choice is made and said (default: %(default)s)",
     )
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="of that choice (default: %(default)s)")
+    what.add_argument(
+        "--trouble",
+        nargs="*",
+        choices=TROUBLES,
+        metavar="NAME",
+        help=f"no crashes, but trouble while a save runs, wherever it can come: {', '.join(TROUBLES)} (default: all)",
+    )
     parser.add_argument("--json", action="store_true", help="print the report as JSON")
     parser.add_argument("--keep", type=Path, metavar="DIR", help="keep one archive of a state for each way to fail")
     parser.add_argument("--replay", type=Path, metavar="ARCHIVE", help="load this kept state again, and nothing else")
@@ -67,7 +78,12 @@ def run(options: argparse.Namespace) -> int:
     with work_directory(options.directory) as root:
         if options.replay is not None:
             return _replay(options.file, options.replay, root)
-        found = examine(options.file, root, models=options.model or MODEL_NAMES, most=options.most, seed=options.seed)
+        if options.trouble is not None:
+            found = Examination(file=options.file)
+            found.take(sweep(options.file, root, options.trouble or tuple(TROUBLES)))
+        else:
+            models = options.model or MODEL_NAMES
+            found = examine(options.file, root, models=models, most=options.most, seed=options.seed)
     archives = write_archives(found, options.keep) if options.keep is not None and found.findings else []
     if options.json:
         print(json.dumps(to_json(found) | {"archives": [str(path) for path in archives]}, indent=1))
@@ -79,19 +95,25 @@ def run(options: argparse.Namespace) -> int:
 
 
 def examine_scenario(scenario: SaverScenario, *, disarm: bool = False) -> Examination:
-    """What is found of the scenario's save function; with ``disarm`` no crash is tried.
+    """What is found of the scenario's save function; with ``disarm`` no crash and no trouble is tried.
 
     Raises:
         HarnessError: the file or this machine cannot be used.
     """
-    with work_directory() as root:
-        return examine(
-            scenario.saver_file,
-            root,
-            models=() if disarm else scenario.models,
-            most=scenario.most_states,
-            seed=scenario.seed,
-        )
+    with Host() as host:
+        with work_directory() as root:
+            found = examine(
+                scenario.saver_file,
+                root,
+                models=() if disarm else scenario.models,
+                most=scenario.most_states,
+                seed=scenario.seed,
+                host=host,
+            )
+        if scenario.troubles and not disarm:
+            with work_directory() as root:
+                found.take(sweep(scenario.saver_file, root, scenario.troubles, host=host))
+        return found
 
 
 def _replay(file: Path, path: Path, root: Path) -> int:

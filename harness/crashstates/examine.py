@@ -11,19 +11,21 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from harness.crashstates.calibration import calibrate, verdict_of
 from harness.crashstates.explore import DEFAULT_MOST, Explorer, Share, State
 from harness.crashstates.findings import StaticFinding, static_findings
 from harness.crashstates.models import MODEL_NAMES, ModelName, Situation
 from harness.crashstates.operation import Operation, Recording
-from harness.crashstates.ranks.outcome import Hung, Loaded, Outcome
+from harness.crashstates.ranks.outcome import Outcome
 from harness.crashstates.ranks.session import LOAD_S, Host, Session
 from harness.crashstates.read.reading import Reader
 from harness.crashstates.record.recording import record
 from harness.crashstates.shrink import Loss, losses, lost_operations, shrink
-from harness.crashstates.verdict import SAFE, Truth, Verdict, judge
+from harness.crashstates.sweep import Sweep, Swept
+from harness.crashstates.verdict import SAFE, Truth, Verdict
 
-MOST_FINDINGS = 24  # each is shrunk by some dozens of loads; what else fails is counted with them
-MOST_SHRUNK = 400
+MOST_FINDINGS = 24  # what else fails is counted with them, if it loses as much
+MOST_READS = 500  # to shrink them
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,6 +63,7 @@ class Examination:
         verdicts: how many states have which.
         reads: how often the reader really ran; the other states differ only in what it never looked at.
         static: orders that are wrong by themselves.
+        sweeps: what came of injected trouble.
         calibration: verdicts of undisturbed saves that do not load, or not as ``expected(step)`` says.
     """
 
@@ -72,16 +75,30 @@ class Examination:
     verdicts: Counter[Verdict] = field(default_factory=Counter)
     findings: list[Finding] = field(default_factory=list)
     static: list[StaticFinding] = field(default_factory=list)
+    sweeps: list[Sweep] = field(default_factory=list)
     calibration: list[tuple[Verdict, str]] = field(default_factory=list)
     reads: int = 0
     seconds: dict[str, float] = field(default_factory=dict)
 
     @property
     def outcome(self) -> str:
-        """``valid``, ``broken`` or ``unknown`` (also if no crash was tried)."""
-        if self.problems or not (self.calibration or self.verdicts):
+        """``valid``, ``broken`` or ``unknown`` (also if no crash was tried, and no trouble came up)."""
+        is_known = self.calibration or self.verdicts or any(sweep.num_fired for sweep in self.sweeps)
+        if self.problems or not is_known:
             return "unknown"
-        return "broken" if self.calibration or any(v not in SAFE for v in self.verdicts) else "valid"
+        return "broken" if self.failing else "valid"
+
+    @property
+    def failing(self) -> frozenset[Verdict]:
+        """All verdicts but the safe ones: of states, of undisturbed saves, and of those with trouble."""
+        seen = {*self.verdicts, *(verdict for verdict, _ in self.calibration)}
+        return frozenset(seen - SAFE) | {verdict for sweep in self.sweeps for verdict, _ in sweep.failures}
+
+    def take(self, swept: Swept) -> None:
+        """Add what came of sweeps."""
+        self.sweeps += swept.sweeps
+        self.problems += [problem for problem in swept.problems if problem not in self.problems]
+        self.calibration += [wrong for wrong in swept.calibration if wrong not in self.calibration]
 
 
 def examine(
@@ -115,7 +132,7 @@ def examine(
         found.problems += recording.problems
         if found.problems:
             return found
-        with Reader(session, root, deadline_s=load_deadline_s) as reader, _timed(found, "judge"):
+        with Reader(session, root, deadline_s=load_deadline_s, is_fresh=False) as reader, _timed(found, "judge"):
             _Examiner(found, session, recording, reader, on_state).run(models, most, seed)
             found.reads = reader.reads
             found.problems += reader.problems
@@ -158,23 +175,11 @@ class _Examiner:
         for step in (0, *self._recording.steps):
             situation = explorer.models.at("kill", explorer.models.order.done(step))
             loaded[step] = self._reader.outcome(situation.tree([unit.kept for unit in situation.units]).visible())
-        if _digests(loaded[0]) is None:
-            self._found.problems.append(f"load of an empty directory {loaded[0]}; return None from it")
-            return False
-        right = dict(loaded)
-        if self._session.has_expected:
-            right |= {step: self._reader.expected(step) for step in self._recording.steps}
-            if failed := [step for step in right if _digests(right[step]) is None]:
-                self._found.problems += [f"expected({step}) {right[step]}" for step in failed]
-                return False
-        digests = {step: by_rank for step, outcome in right.items() if (by_rank := _digests(outcome)) is not None}
-        truth = self._found.truth = Truth(digests)
-        for step in self._recording.steps:
-            verdict, reason = verdict_of(loaded[step], truth, step, step)
-            if verdict not in SAFE:
-                self._found.calibration.append((verdict, f"load after an undisturbed save of step {step} {reason}"))
-        self._found.problems += _alike(truth)
-        return len(digests) == len(right) and not self._found.problems
+        found = calibrate(loaded, self._reader.expected if self._session.has_expected else None)
+        self._found.truth = found.truth
+        self._found.calibration += found.wrong
+        self._found.problems += found.problems
+        return found.is_usable
 
     def verdict(self, state: State) -> tuple[Verdict, str]:
         return verdict_of(self._reader.outcome(state.visible), self._found.truth, state.acked, state.begun)
@@ -183,28 +188,34 @@ class _Examiner:
         """Findings that together explain the failing states, the most frequent first."""
         known: dict[tuple[object, ...], Finding] = {}
         counts: Counter[tuple[object, ...]] = Counter()
-        num_shrunk = 0
+        first_read = self._reader.reads
         # The weakest model and few losses first: what they explain need not be shrunk again.
         for fail in sorted(failing, key=lambda fail: (MODEL_NAMES.index(fail.situation.model), len(fail.lost))):
             signature = next((s for s, finding in known.items() if _explains(finding, fail)), None)
-            if signature is None and num_shrunk < MOST_SHRUNK and len(known) < MOST_FINDINGS:
-                num_shrunk += 1
+            has_reads_left = self._reader.reads - first_read < MOST_READS
+            if signature is None and has_reads_left and len(known) < MOST_FINDINGS:
                 finding = self._finding(explorer, fail)
                 signature = _signature(finding)
-                known.setdefault(signature, finding)
+                if signature not in known:
+                    self._confirm(finding)
+                    known[signature] = finding
             if signature is not None:
                 counts[signature] += 1
         return [dataclasses.replace(known[signature], num_states=n) for signature, n in counts.most_common()]
+
+    def _confirm(self, finding: Finding) -> None:
+        """What fails must fail in new processes as well."""
+        visible = finding.state.visible
+        usual, fresh = self._reader.outcome(visible), self._reader.read(visible)
+        if usual != fresh:
+            words = f"load is not repeatable: of the same directory it once {usual}, and in new processes it {fresh}"
+            self._found.problems.append(words)
 
     def _finding(self, explorer: Explorer, fail: _Failing) -> Finding:
         def is_same(state: State) -> bool:
             return self.verdict(state)[0] == fail.verdict
 
         state = shrink(explorer, explorer.state(fail.situation, fail.chosen), is_same)
-        usual, fresh = self._reader.outcome(state.visible), self._reader.read(state.visible)
-        if usual != fresh:
-            words = f"load is not repeatable: of the same directory it once {usual}, and in new processes it {fresh}"
-            self._found.problems.append(words)
         order, cut = explorer.models.order, state.situation.cut
         ahead = [order.next(cut, rank) for rank in order.ahead(cut)]
         return Finding(
@@ -217,30 +228,6 @@ class _Examiner:
             state=state,
             num_states=0,
         )
-
-
-def _alike(truth: Truth) -> Iterator[str]:
-    for step, by_rank in truth.digests.items():
-        for other, others in truth.digests.items():
-            if other < step and by_rank == others:
-                when = f"saves of steps {other} and {step}" if other else f"the save of step {step} and before it"
-                yield (
-                    f"load returns the same after {when}: states cannot be told apart; "
-                    "return what was loaded, and let it depend on the step"
-                )
-
-
-def verdict_of(outcome: Outcome, truth: Truth, acked: int, begun: int) -> tuple[Verdict, str]:
-    """What came of one load, as a verdict and a reason."""
-    if (digests := _digests(outcome)) is None:
-        return ("hang" if isinstance(outcome.cause, Hung) else "refused"), str(outcome)
-    return judge([truth.steps_of(rank, digest) for rank, digest in enumerate(digests)], acked, begun)
-
-
-def _digests(outcome: Outcome) -> tuple[str, ...] | None:
-    """What each rank loaded; None if one of them did not return."""
-    digests = tuple(rank.digest for rank in outcome.ranks if isinstance(rank, Loaded))
-    return digests if len(digests) == len(outcome.ranks) else None
 
 
 @dataclass(frozen=True, slots=True)

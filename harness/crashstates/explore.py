@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from harness.crashstates.cuts import Cut, Order, every_cut, interval_ends
+from harness.crashstates.frames import Frame, frames_of
 from harness.crashstates.models import ModelName, Models, Situation
 from harness.crashstates.operation import Kind, Recording
 from harness.crashstates.tree import Visible, key
@@ -66,7 +67,7 @@ class Explorer:
 
     Args:
         names: the models, in the order of ``MODEL_NAMES``.
-        most: fates to try a model; where there are more, those with few losses come first, then drawn ones.
+        most: states to try of a model; where there are more, those with few losses come first, then drawn ones.
         seed: of the draws.
 
     Attributes:
@@ -89,22 +90,52 @@ class Explorer:
             choose = every_cut if share.model == "kill" else _interval_ends
             cuts, share.has_all_cuts = choose(self.models.order, self._most, self._seed)
             situations = [self.models.at(share.model, cut) for cut in cuts]
-            share.possible = sum(situation.num_assignments for situation in situations)
-            for situation, chosen in self._choose(situations, share.possible):
-                share.tried += 1
-                if not situation.allows(chosen):
-                    continue
-                state = self.state(situation, chosen)
-                known = (state.key, state.acked, state.begun)
-                if known not in self._seen:
-                    self._seen.add(known)
-                    share.states += 1
-                    yield state
+            yield from self._new_states(share, situations)
+
+    def states_at(self, cut: Cut) -> Iterator[State]:
+        """The same of a crash at ``cut`` alone."""
+        for share in self.shares:
+            yield from self._new_states(share, [self.models.at(share.model, cut)])
 
     def state(self, situation: Situation, chosen: tuple[int, ...]) -> State:
         """The state of these fates; ``situation.allows`` them."""
-        visible = situation.tree(chosen).visible()
+        return self._state(situation, chosen, situation.tree(chosen).visible())
+
+    def _state(self, situation: Situation, chosen: tuple[int, ...], visible: Visible) -> State:
         return State(situation, chosen, visible, key(visible), *self._acked_and_begun(situation.cut))
+
+    def _new_states(self, share: Share, situations: Sequence[Situation]) -> Iterator[State]:
+        share.possible = sum(situation.num_assignments for situation in situations)
+        for state in self._states(share, situations):
+            known = (state.key, state.acked, state.begun)
+            if known not in self._seen:
+                self._seen.add(known)
+                share.states += 1
+                yield state
+
+    def _states(self, share: Share, situations: Sequence[Situation]) -> Iterator[State]:
+        frames = self._all_frames(situations)
+        for frame in frames or ():
+            for chosen, visible in frame.states():
+                share.tried += frame.weight
+                if frame.situation.allows(chosen):
+                    yield self._state(frame.situation, chosen, visible)
+        if frames is None:
+            for situation, chosen in itertools.islice(self._bounded(situations), self._most):
+                share.tried += 1
+                if situation.allows(chosen):
+                    yield self.state(situation, chosen)
+
+    def _all_frames(self, situations: Sequence[Situation]) -> list[Frame] | None:
+        """None if these would be more states than shall be tried."""
+        found: list[Frame] = []
+        num_left = self._most
+        for situation in situations:
+            frames = frames_of(situation, num_left)
+            if frames is None or (num_left := num_left - sum(frame.num_states for frame in frames)) < 0:
+                return None
+            found += frames
+        return found
 
     def _acked_and_begun(self, cut: Cut) -> tuple[int, int]:
         if cut not in self._steps:
@@ -115,17 +146,9 @@ class Explorer:
             )
         return self._steps[cut]
 
-    def _choose(self, situations: Sequence[Situation], possible: int) -> Iterator[tuple[Situation, tuple[int, ...]]]:
-        if possible <= self._most:
-            for situation in situations:
-                for chosen in itertools.product(*(range(len(unit.fates)) for unit in situation.units)):
-                    yield situation, chosen
-            return
-        yield from itertools.islice(self._bounded(situations), self._most)
-
     def _bounded(self, situations: Sequence[Situation]) -> Iterator[tuple[Situation, tuple[int, ...]]]:
         tried: set[tuple[Cut, tuple[int, ...]]] = set()
-        few = ((s, chosen) for n in range(_MOST_DEVIATIONS + 1) for s in situations for chosen in _deviations(s, n))
+        few = (pair for n in range(_MOST_DEVIATIONS + 1) for pair in _by_turns(situations, n))
         for situation, chosen in few:
             if len(tried) >= _SHARE_OF_FEW * self._most:
                 break
@@ -145,6 +168,15 @@ class Explorer:
 
 def _interval_ends(order: Order, most: int, _seed: int) -> tuple[list[Cut], bool]:
     return interval_ends(order, most)
+
+
+def _by_turns(situations: Sequence[Situation], num_deviations: int) -> Iterator[tuple[Situation, tuple[int, ...]]]:
+    """One of each situation after the other, so that a bound does not leave out the last ones."""
+    turns = [(situation, _deviations(situation, num_deviations)) for situation in situations]
+    while turns:
+        taken = [(situation, next(rest, None), rest) for situation, rest in turns]
+        yield from ((situation, chosen) for situation, chosen, _ in taken if chosen is not None)
+        turns = [(situation, rest) for situation, chosen, rest in taken if chosen is not None]
 
 
 def _deviations(situation: Situation, num_deviations: int) -> Iterator[tuple[int, ...]]:

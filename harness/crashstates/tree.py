@@ -101,18 +101,21 @@ class Tree:
 
     def visible(self) -> Visible:
         """What can be reached from the checkpoint directory, parents first, names sorted."""
+        return {path: self.nodes[object_] for path, object_ in self.names()}
+
+    def names(self) -> list[tuple[str, int]]:
+        """The paths of the same, each with the object that it leads to."""
         names: dict[int, list[tuple[str, int]]] = {}
         for (directory, name), object_ in self.entries.items():
             names.setdefault(directory, []).append((name, object_))
-        return dict(self._below(ROOT, "", names, frozenset({ROOT})))
+        return list(self._below(ROOT, "", names, frozenset({ROOT})))
 
     def _below(
         self, directory: int, prefix: str, names: dict[int, list[tuple[str, int]]], above: frozenset[int]
-    ) -> Iterator[tuple[str, Node]]:
+    ) -> Iterator[tuple[str, int]]:
         for name, object_ in sorted(names.get(directory, ())):
-            node = self.nodes[object_]
-            yield prefix + name, node
-            if isinstance(node, Directory) and object_ not in above:
+            yield prefix + name, object_
+            if object_ not in above and isinstance(self.nodes[object_], Directory):
                 yield from self._below(object_, f"{prefix}{name}/", names, above | {object_})
 
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 from harness.crashstates import findings, verdict
 from harness.crashstates.examine import Examination, Finding
 from harness.crashstates.operation import CHANGES_DATA, CHANGES_ENTRIES, Kind, Operation
 from harness.crashstates.shrink import Loss, lost_operations
+from harness.crashstates.sites import short
+from harness.crashstates.sweep_wording import sweep_json, sweep_lines
 from harness.crashstates.verdict import SAFE
 
 MOST_SHOWN = 8
@@ -44,12 +45,15 @@ def _lines(found: Examination) -> Iterator[str]:
     if found.shares:
         yield ""
         yield from (f"  {line}" for line in _coverage(found))
+    if found.sweeps:
+        yield ""
+        yield from (f"  {line}" for sweep in found.sweeps for line in sweep_lines(sweep))
 
 
 def finding_lines(finding: Finding) -> Iterator[str]:
     """One way to fail: what happens, what was lost and before what it must be durable, and the missing call."""
     yield f"{finding.verdict} ({finding.num_states} states): {verdict.MEANING[finding.verdict]}"
-    yield f"  when {MODELS_IN_WORDS[finding.model]}; the reader {finding.reason}"
+    yield f"  when {MODELS_IN_WORDS[finding.model]}; the reader {finding.reason.splitlines()[0]}"
     for loss in finding.losses:
         first = lost_operations(loss)[0]
         yield f"  lost: {operation(first)}: {loss.fate.word}"
@@ -101,15 +105,9 @@ def _target(op: Operation) -> str:
 
 
 def _at(op: Operation) -> str:
-    where = [_short(op.site)] if op.site else []
+    where = [short(op.site)] if op.site else []
     where += [f"rank {op.rank}"] if op.rank else []
     return f" ({', '.join(where)})" if where else ""
-
-
-def _short(site: str) -> str:
-    """The path as a person in this directory would type it."""
-    path = Path(site)
-    return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else site
 
 
 def _coverage(found: Examination) -> Iterator[str]:
@@ -154,6 +152,7 @@ def to_json(found: Examination) -> dict[str, Any]:
             }
             for share in found.shares
         ],
+        "troubles": [sweep_json(sweep) for sweep in found.sweeps],
         "reads": found.reads,
         "seconds": found.seconds,
     }

@@ -11,15 +11,16 @@ from pydantic import BaseModel, ConfigDict, Field, PrivateAttr
 from harness.faults.base import FORBID_EXTRA
 
 ModelName = Literal["kill", "ext4-ordered", "posix-min", "alice"]
+TroubleName = Literal["disk-full", "io-error", "late-visible", "lying-fsync", "read-only", "slow", "two-writers"]
 FailingVerdict = Literal["lost-work", "lost-ack", "wrong-state", "refused", "hang", "ranks-disagree"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class ExpectStates:
-    """What the states must be worth.
+    """What the states must be worth, and what is loaded after trouble.
 
     Attributes:
-        outcome: valid (every state loads the newest acknowledged save, or a newer one) or broken.
+        outcome: valid (every load gives the newest acknowledged save, or a newer one) or broken.
         verdicts: for broken: the ways to fail that must be seen, and no others.
         model: for broken: the weakest kind of crash that it must fail under.
     """
@@ -38,6 +39,8 @@ class SaverScenario(BaseModel):
         title: one sentence: what is saved how, and what must come of it.
         saver: path of a Python file (from this file's folder) with save(directory, step) and load(directory).
         models: the kinds of crash: kill, ext4-ordered, posix-min, alice.
+        troubles: what else goes wrong while a save runs, each tried wherever it can come: disk-full, io-error,
+            late-visible, lying-fsync, read-only, slow, two-writers.
         most_states: how many to try of each kind; where there are more, a choice is made and said.
         seed: of that choice.
         deadline_s: bound of the whole test, in seconds.
@@ -49,6 +52,7 @@ class SaverScenario(BaseModel):
     title: str = ""
     saver: str = Field(min_length=1)
     models: tuple[ModelName, ...] = Field(("kill", "ext4-ordered", "posix-min", "alice"), min_length=1)
+    troubles: tuple[TroubleName, ...] = ()
     most_states: int = Field(20_000, ge=1)
     seed: int = Field(0, ge=0)
     deadline_s: float = Field(120.0, gt=0, allow_inf_nan=False)

@@ -14,6 +14,7 @@ from typing import Any
 
 from harness.crashstates.ranks import content, lines
 from harness.crashstates.ranks.channel import Channel
+from harness.crashstates.ranks.hardship import obey_modes, spend
 from harness.crashstates.ranks.markers import Speaker
 from harness.crashstates.ranks.nursery import Request
 from harness.crashstates.ranks.outcome import Loaded, Raised, RankOutcome, to_wire
@@ -27,13 +28,25 @@ _kept: list[Any] = []
 
 
 def be_saver(module: ModuleType, world_size: int, channel: Channel, request: Request) -> None:
+    """Serves ``save`` with ``step`` and ``directory``, and perhaps with:
+
+    is_silent       no markers
+    obeys_modes     from now on root's power over file modes is gone
+    spent           rank -> call -> how many to make in vain first (hardship.spend)
+    """
     speaker = _prepare(world_size, channel, request)
 
     def save(message: Request) -> RankOutcome:
-        speaker.say("begin", message["step"])
-        with lines.said(speaker):
+        if message.get("obeys_modes"):
+            obey_modes()
+        spend(message.get("spent", {}).get(str(request["rank"]), {}))
+        if message.get("is_silent"):  # its calls are counted: let there be none but its own
             module.save(Path(message["directory"]), message["step"])
-        speaker.say("ack", message["step"])
+        else:
+            speaker.say("begin", message["step"])
+            with lines.said(speaker):
+                module.save(Path(message["directory"]), message["step"])
+            speaker.say("ack", message["step"])
         return Loaded("saved", f"saved step {message['step']}")
 
     _serve(channel, {"save": save})

@@ -208,8 +208,11 @@ class Savers(_Ranks):
             parent.await_pid(child)
         self.pids = tuple(child.pid for child in self._ranks)
 
-    def save(self, step: int, directory: Path, deadline_s: float = SAVE_S) -> None:
+    def save(self, step: int, directory: Path, deadline_s: float = SAVE_S, **hardship: Any) -> None:
         """All ranks: marker ``begin STEP``, ``save(directory, step)``, marker ``ack STEP``; returns when all are done.
+
+        Args:
+            hardship: for the ranks, as ``rank.be_saver`` knows it.
 
         Raises:
             SaveFailedError: a rank raised, ended, or did not return in time; ``outcome`` says so of each rank. The
@@ -217,7 +220,7 @@ class Savers(_Ranks):
         """
         if not self._ranks:
             raise SaverError(f"{self.file}: its ranks were ended after an earlier save had failed; start others")
-        request = {"do": "save", "step": step, "directory": str(directory)}
+        request = {"do": "save", "step": step, "directory": str(directory), **hardship}
         outcome, _ = call(self._parent, self._ranks, request, deadline_s)
         if outcome.has_returned:
             return
@@ -279,6 +282,11 @@ class Readers(_Ranks):
         """Let the next load have ranks that have not loaded anything yet."""
         if self._has_loaded:
             self._end()
+
+    def await_ended(self) -> None:
+        """Wait until the ranks that were replaced by fresh ones are gone, and what they had locked is free."""
+        self._parent.await_ends(self._ending)
+        self._ending = []
 
     @property
     def pids(self) -> list[int]:

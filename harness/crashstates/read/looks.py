@@ -187,7 +187,7 @@ class Looker:
         elif path.startswith("/dev/shm/") or not path.startswith(("/dev/", "/sys/")):
             if call.name in _RENAMES and self._root.startswith(f"{path}/"):
                 yield Everything("")
-            if is_written or call.name in _RENAMES:
+            if (is_written or call.name in _RENAMES) and call.error is None:
                 found.outside_written.add(path)
             if not is_written or "O_WRONLY" not in flags:
                 found.outside_seen.add(path)

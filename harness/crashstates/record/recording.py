@@ -10,10 +10,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 from harness.crashstates.operation import CHANGES, CHANGES_ENTRIES, ROOT, Kind, Operation, Recording
-from harness.crashstates.ranks.session import Session
+from harness.crashstates.ranks.session import SAVE_S, SaveFailedError, Session
 from harness.crashstates.record import naming, opening, writing
 from harness.crashstates.record.descriptors import Descriptors, Process, WorkingDirectory
 from harness.crashstates.record.follow import Follower
@@ -65,19 +65,62 @@ def record(session: Session, root: Path, steps: Sequence[int]) -> Recording:
         SaverError: a save failed.
         RecordError: ``root`` is not an empty directory, or the record cannot be understood.
     """
+    trace = traced(session, root, steps)
+    if trace.failure is not None:
+        raise trace.failure
+    return recorded(trace.calls, trace.origin, steps)
+
+
+@dataclass(frozen=True)
+class Trace:
+    """What was seen of saves.
+
+    Attributes:
+        failure: of the last save that was tried; None: all went well.
+        step: of that save.
+    """
+
+    calls: list[Call]
+    origin: Origin
+    failure: SaveFailedError | None
+    step: int
+
+
+def traced(
+    session: Session,
+    root: Path,
+    steps: Sequence[int],
+    *,
+    calls: Sequence[str] = WRITING,
+    inject: Sequence[str] = (),
+    deadline_s: float = SAVE_S,
+    **hardship: Any,
+) -> Trace:
+    """The calls that ``record`` makes its recording of.
+
+    Args:
+        calls: system calls to trace.
+        inject: as for ``attach``.
+        deadline_s: of each save.
+        hardship: of the first save, as for ``Savers.save``.
+    """
     root = root.absolute()
     if not root.is_dir() or any(root.iterdir()):
         raise RecordError(f"{root} must be an empty directory: what is saved into it is compared with the record")
     with session.start_savers() as savers, tempfile.TemporaryDirectory() as scratch:
         began_s = time.time()
         log_path = Path(scratch, "strace.log")
-        with attach(savers.pids, log_path, calls=WRITING, string_limit_bytes=STRING_LIMIT_BYTES) as tracer:
+        limit_bytes = STRING_LIMIT_BYTES
+        with attach(savers.pids, log_path, calls=calls, string_limit_bytes=limit_bytes, inject=inject) as tracer:
             origin = Origin.of(savers.pids, root, began_s)
-            for step in steps:
-                savers.save(step, root)
+            failure = None
+            try:
+                for step in steps:
+                    savers.save(step, root, deadline_s, **(hardship if step == steps[0] else {}))
+            except SaveFailedError as error:
+                failure = error
             tracer.detach()
-            calls = tracer.new_calls()
-            return recorded(calls, origin, steps)
+            return Trace(tracer.new_calls(), origin, failure, step)
 
 
 def recorded(calls: Sequence[Call], origin: Origin, steps: Sequence[int]) -> Recording:

@@ -67,6 +67,7 @@ class Call:
         error: such as ``ENOENT``; None: it went well.
         fd: the file descriptor that it returned, if strace could see one.
         injected: strace played the result, and the kernel never saw the call.
+        delayed: strace held it up.
         began: line of the log, from 0.
         ended: line of the log; two calls whose lines interleave ran at the same time.
     """
@@ -81,6 +82,7 @@ class Call:
     injected: bool = False
     began: int = 0
     ended: int = 0
+    delayed: bool = False
 
     @property
     def is_done(self) -> bool:
@@ -174,6 +176,7 @@ def _call(tid: int, t_s: float, text: str, began: int, ended: int) -> Call:
         "(INJECTED" in outcome,
         began,
         ended,
+        "(DELAYED" in outcome,
     )
 
 

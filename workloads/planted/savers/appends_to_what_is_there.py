@@ -1,0 +1,33 @@
+"""A save goes on where one before it had stopped, and takes what another job is writing for its own."""
+
+import os
+from hashlib import sha256
+from pathlib import Path
+
+
+def sync(path: Path) -> None:
+    fd = os.open(path, os.O_RDONLY)
+    os.fsync(fd)
+    os.close(fd)
+
+
+def save(directory: str, step: int) -> None:
+    weights = step.to_bytes(4, "little") * 4096
+    path = Path(directory, f"step-{step}.bin")
+    temporary = path.with_suffix(".tmp")
+    with temporary.open("ab") as file:
+        file.write(sha256(weights).digest())
+        file.flush()
+        file.write(weights)
+        file.flush()
+        os.fsync(file.fileno())
+    temporary.rename(path)
+    sync(Path(directory))
+
+
+def load(directory: str) -> bytes | None:
+    for path in sorted(Path(directory).glob("step-*.bin"), key=lambda p: int(p.stem[5:]), reverse=True):
+        data = path.read_bytes()
+        if sha256(data[32:]).digest() == data[:32]:
+            return data[32:]
+    return None

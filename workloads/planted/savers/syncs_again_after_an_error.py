@@ -1,0 +1,37 @@
+"""A failed fsync is tried again, and the second succeeds: the kernel had thrown away what it could not write."""
+
+import os
+from hashlib import sha256
+from pathlib import Path
+
+
+def sync(path: Path) -> None:
+    fd = os.open(path, os.O_RDONLY)
+    try:
+        for last in (False, False, True):
+            try:
+                os.fsync(fd)
+                return
+            except OSError:
+                if last:
+                    raise
+    finally:
+        os.close(fd)
+
+
+def save(directory: str, step: int) -> None:
+    weights = step.to_bytes(4, "little") * 4096
+    path = Path(directory, f"step-{step}.bin")
+    temporary = path.with_suffix(".tmp")
+    temporary.write_bytes(sha256(weights).digest() + weights)
+    sync(temporary)
+    temporary.rename(path)
+    sync(Path(directory))
+
+
+def load(directory: str) -> bytes | None:
+    for path in sorted(Path(directory).glob("step-*.bin"), key=lambda p: int(p.stem[5:]), reverse=True):
+        data = path.read_bytes()
+        if sha256(data[32:]).digest() == data[:32]:
+            return data[32:]
+    return None
