@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import functools
 import sys
-import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from types import FrameType
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -19,11 +18,11 @@ from torch.nn.modules.module import register_module_forward_pre_hook
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
 from harness.rank.batches import WaitingBatches
-from harness.rank.digest import magnitudes, optimizer_digest, rng_digest, tensors_digest
+from harness.rank.generators import rng_digest
 from harness.rank.recorder import Recorder
+from harness.rank.state import TrainingState
 from harness.wire import Kind, Phase
 
-_T = TypeVar("_T")
 _PROBE = ("torch.distributed.checkpoint.state_dict", "_init_optim_state")
 _UPDATING: frozenset[Phase] = frozenset({"load_batch", "forward", "backward", "optimizer_step"})
 
@@ -45,13 +44,8 @@ class Steps:
         self.updates = 0
         self._claimed_step: int | None = None
         self._matched_step: int | None = None
-        # Models weakly: a DDP object that outlives the script's last reference can hang the teardown. Their tensors
-        # and the optimizers refer to no DDP object, so the end state can still be read when the model is gone.
-        self._models: list[weakref.ref[torch.nn.Module]] = []
-        self._optimizers: list[torch.optim.Optimizer] = []
-        self._named_parameters: list[tuple[str, torch.Tensor]] = []
-        self._named_buffers: list[tuple[str, torch.Tensor]] = []
-        self._started = False
+        self._state = TrainingState()
+        self._main_optimizer: torch.optim.Optimizer | None = None  # the first that stepped
         self._is_probing_optimizer = False
         self._buffers_before: str | None = None
         self._lr: list[float] = []
@@ -95,13 +89,13 @@ class Steps:
             self._waiting.evaluated()
             self.enter("eval")
             return
-        self._used.extend(self._waiting.trained_on(inputs, is_first=not self._started and not self._used))
-        if all(known() is not module for known in self._models):
-            self._models.append(weakref.ref(module))
-        if not self._started and self._buffers_before is None:
-            self._look()
-            self._buffers_before = tensors_digest(self._named_buffers)
-            self._match_step()
+        self._used.extend(self._waiting.trained_on(inputs, is_first=self._main_optimizer is None and not self._used))
+        self._state.add_model(module)
+        self._state.look()
+        if self._main_optimizer is None and self._buffers_before is None:
+            state = self._state.digests()
+            self._buffers_before = state["buffers"]
+            self._match_step(state["params"])
         self.enter("forward")
 
     def _wrap_backward(self) -> None:
@@ -128,12 +122,11 @@ class Steps:
         self._is_probing_optimizer = _is_called_by_probe()
         if self._is_probing_optimizer:
             return
-        if all(known is not optimizer for known in self._optimizers):
-            self._optimizers.append(optimizer)
-        if self._optimizers[0] is not optimizer:
-            return
-        if not self._started:
-            self._started = True
+        if optimizer is not self._main_optimizer:
+            self._state.add_optimizer(optimizer)
+            if self._main_optimizer is not None:
+                return
+            self._main_optimizer = optimizer
             self._record_start()
         self._lr = [float(group["lr"]) for group in optimizer.param_groups]
         self.enter("optimizer_step")
@@ -141,7 +134,7 @@ class Steps:
     def _after_step(self, optimizer: torch.optim.Optimizer, _args: Any, _kwargs: Any) -> None:
         if self._is_probing_optimizer:
             return
-        if self._optimizers[0] is not optimizer:
+        if optimizer is not self._main_optimizer:
             self.enter_between()  # the same update, of another model
             return
         self.updates += 1
@@ -149,83 +142,39 @@ class Steps:
         known_ids = [batch["ids"] for batch in used if batch["ids"] is not None]
         self._recorder.emit(
             Kind.UPDATE,
-            **self.digests(),
+            **self._state.digests(),
             scaler=None,
             rng=rng_digest(),
             lr=self._lr,
             # No new batch (it was used before, say) is no gap in the record, if there are loaders at all.
             ids=[i for ids in known_ids for i in ids] if len(known_ids) == len(used) and self._has_loaders else None,
-            sharded=self._is_sharded(),
+            sharded=self._state.is_sharded,
             epoch=used[-1]["epoch"] if used else None,
             batches=len(used),
         )
 
     # -- state ---------------------------------------------------------------------------------------------------
 
-    def digests(self) -> dict[str, str]:
-        """Digests of all parameters, optimizer states and buffers known so far."""
-        self._look()
-        return {
-            "params": tensors_digest(self._named_parameters),
-            "optimizer": optimizer_digest(self._optimizers),
-            "buffers": tensors_digest(self._named_buffers),
-        }
-
     def final_state(self) -> dict[str, Any]:
         """Digests and magnitudes for the script's end; empty if it made no update."""
-        return {**self.digests(), "magnitudes": magnitudes(self._named_parameters)} if self._started else {}
+        if self._main_optimizer is None:
+            return {}
+        return {**self._state.digests(), "magnitudes": self._state.magnitudes()}
 
-    def _look(self) -> None:
-        """Read the tensors anew from the models, as long as these are there."""
-        if not self._models or all(model() is not None for model in self._models):
-            self._named_parameters = list(self._parameters())
-            self._named_buffers = list(self._buffers())
-
-    def _is_sharded(self) -> bool:
-        """Whether ranks hold parts of the state by design: FSDP2's tensors, the zero-redundancy optimizer."""
-        is_zero = any(type(optimizer).__name__ == "ZeroRedundancyOptimizer" for optimizer in self._optimizers)
-        return is_zero or any(hasattr(tensor, "to_local") for _, tensor in self._named_parameters)
-
-    def _match_step(self) -> None:
+    def _match_step(self, parameters: str) -> None:
         if self._matched_step is None:
-            self._matched_step = self._resolve_step(tensors_digest(self._named_parameters))
+            self._matched_step = self._resolve_step(parameters)
         if self._claimed_step is None and self._matched_step is not None:
             self.updates = self._matched_step  # the script does not say where it resumes; its state does
 
     def _record_start(self) -> None:
-        self._look()
-        self._match_step()
+        state: dict[str, Any] = self._state.digests()
+        self._match_step(state["params"])
         here = self._recorder.step
         self._recorder.step = self.updates
-        state = self.digests() | {"buffers": self._buffers_before}
+        state["buffers"] = self._buffers_before
         self._recorder.emit(Kind.STATE, **state, matched_step=self._matched_step, claimed_step=self._claimed_step)
         self._recorder.step = here
-
-    def _parameters(self) -> Iterator[tuple[str, torch.Tensor]]:
-        """Each parameter of the models once, then what the optimizers hold beside them.
-
-        Names lose DDP's ``module.``, so that a wrapped and an unwrapped model compare equal.
-        """
-        seen: set[int] = set()
-        for model in _alive(self._models):
-            for name, parameter in model.named_parameters():
-                if id(parameter) not in seen:
-                    seen.add(id(parameter))
-                    yield name.removeprefix("module."), parameter
-        for optimizer in self._optimizers:
-            for group in optimizer.param_groups:
-                for index, parameter in enumerate(group["params"]):
-                    if id(parameter) not in seen:
-                        seen.add(id(parameter))
-                        yield str(index), parameter
-
-    def _buffers(self) -> Iterator[tuple[str, torch.Tensor]]:
-        seen: set[int] = set()
-        for model in _alive(self._models):
-            for name, buffer in model.named_buffers():
-                if id(buffer) not in seen:
-                    seen.add(id(buffer))
-                    yield name.removeprefix("module."), buffer
 
 
 def _is_called_by_probe() -> bool:
@@ -240,9 +189,3 @@ def _is_called_by_probe() -> bool:
     while frame is not None and (frame.f_globals.get("__name__"), frame.f_code.co_name) != _PROBE:
         frame = frame.f_back
     return frame is not None
-
-
-def _alive(references: list[weakref.ref[_T]]) -> Iterator[_T]:
-    for reference in references:
-        if (value := reference()) is not None:
-            yield value
