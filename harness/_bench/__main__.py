@@ -4,13 +4,27 @@ from __future__ import annotations
 
 import sys
 
-from harness._bench import choosing, collecting, digests, memory, recording, recovery, saving
+from harness._bench import (
+    choosing,
+    collecting,
+    crash_states,
+    digests,
+    memory,
+    recording,
+    recovery,
+    rival,
+    saving,
+    third_party,
+)
 
 
 def main() -> int:
     print(f"{'':<5} {'what':<58} {'measured':>8} of {'budget':<8} from")
     all_within = True
-    for bench in (collecting, digests, saving, choosing, recording, memory, recovery):
+    for bench in (
+        *(collecting, digests, saving, choosing, recording, memory, recovery),
+        *(crash_states, rival, third_party),
+    ):
         for row in bench.measure():
             print(row, flush=True)
             all_within &= row.is_within

@@ -16,6 +16,7 @@ from typing import get_args
 
 import pytest
 
+from harness.crashstates.verdict import VERDICTS
 from harness.expect import Judgement
 from harness.faults import KINDS, At, Fault
 from harness.plan import make_plan
@@ -130,10 +131,15 @@ def test_the_files_that_the_readme_names_are_there() -> None:
 
 
 def test_the_scenario_of_the_readme_is_right(tmp_path: Path) -> None:
-    (text,) = re.findall(r"```toml\n(.*?)```", README, re.DOTALL)
+    text, of_a_saver = re.findall(r"```toml\n(.*?)```", README, re.DOTALL)
     file = tmp_path / "of_the_readme.toml"
     file.write_text(text)
     assert load_scenario(file).expect.outcome == "recovers"
+    (tmp_path / "saver.py").touch()
+    file.write_text(of_a_saver.replace("../saver.py", "saver.py"))
+    assert load_saver_scenario(file).expect.verdicts == ("lost-ack",)
+    meanings = README.partition("| verdict of a state |")[2]
+    assert [verdict for verdict in VERDICTS if verdict != "not-triggered" and f"`{verdict}`" not in meanings] == []
 
 
 # -- scripts that little can be done with --------------------------------------------------------------------------
