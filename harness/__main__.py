@@ -6,9 +6,12 @@ Exit codes: 0 all is well, 1 broken (a guarantee, or a machine that cannot run t
 from __future__ import annotations
 
 import argparse
+import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from types import FrameType
 from typing import TYPE_CHECKING
 
 from harness.crashstates.command import add_arguments as add_crashstates_arguments
@@ -26,11 +29,29 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; returns the exit code."""
     options = _parser().parse_args(arguments)
     try:
-        code: int = options.command(options)
+        with _ended_by_sigterm():
+            code: int = options.command(options)
     except HarnessError as error:
         print(f"python -m harness {options.name}: {error}", file=sys.stderr)
         return UNKNOWN
+    except KeyboardInterrupt:
+        print(f"python -m harness {options.name}: interrupted", file=sys.stderr)
+        return 128 + signal.SIGINT
     return code
+
+
+@contextmanager
+def _ended_by_sigterm() -> Iterator[None]:
+    """SIGTERM ends the command as an exception does, so that nothing of it is left behind."""
+
+    def leave(number: int, _: FrameType | None) -> None:
+        raise SystemExit(128 + number)
+
+    before = signal.signal(signal.SIGTERM, leave)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
-from harness.crashstates.ranks.outcome import Hung, Loaded, Outcome
+from harness.crashstates.ranks.outcome import Hung, Loaded, Outcome, Raised
 from harness.crashstates.verdict import SAFE, Truth, Verdict, judge
 
 
@@ -32,6 +32,9 @@ def calibrate(loaded: Mapping[int, Outcome], expected: Callable[[int], Outcome] 
         loaded: step -> what load made of it; step 0: of the empty directory.
         expected: the file's; None: it has none, and what was loaded is right.
     """
+    for outcome in loaded.values():
+        if isinstance(outcome.cause, Raised) and outcome.cause.error.endswith(".Incomparable"):
+            return _unusable(f"what load returns cannot be compared: {outcome.cause.message}")
     if _digests(loaded[0]) is None:
         return _unusable(f"load of an empty directory {loaded[0]}; return None from it")
     right = dict(loaded)

@@ -70,7 +70,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Run it; returns the exit code: 0 valid, 1 broken, 2 unknown.
+    """Run it; returns the exit code: 0 valid, 1 broken, 2 unknown, and as a shell does where a signal ended it.
 
     Raises:
         HarnessError: the file, the archive or this machine cannot be used.

@@ -82,11 +82,16 @@ class Order:
 
 
 def every_cut(order: Order, most: int, seed: int) -> tuple[list[Cut], bool]:
-    """The possible cuts, and whether these are all: else the ``most`` that are the furthest apart, then random ones."""
+    """The possible cuts, and whether these are all: else those that are the furthest apart, then random ones.
+
+    Args:
+        most: cuts to return; more, if the recorded run itself has more.
+    """
     found = _reachable(order, (0,) * len(order.by_rank), lambda cut: cut, most)
     if len(found) <= most:
         return found, True
     chosen = dict.fromkeys(_extreme(order))
+    most = max(most, len(chosen))
     draw = random.Random(seed)
     while len(chosen) < most:
         cut = (0,) * len(order.by_rank)

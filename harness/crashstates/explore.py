@@ -121,7 +121,7 @@ class Explorer:
                 if frame.situation.allows(chosen):
                     yield self._state(frame.situation, chosen, visible)
         if frames is None:
-            for situation, chosen in itertools.islice(self._bounded(situations), self._most):
+            for situation, chosen in self._bounded(situations):
                 share.tried += 1
                 if situation.allows(chosen):
                     yield self.state(situation, chosen)
@@ -148,9 +148,11 @@ class Explorer:
 
     def _bounded(self, situations: Sequence[Situation]) -> Iterator[tuple[Situation, tuple[int, ...]]]:
         tried: set[tuple[Cut, tuple[int, ...]]] = set()
-        few = (pair for n in range(_MOST_DEVIATIONS + 1) for pair in _by_turns(situations, n))
-        for situation, chosen in few:
-            if len(tried) >= _SHARE_OF_FEW * self._most:
+        passes = [(n, is_lost) for n in range(_MOST_DEVIATIONS + 1) for is_lost in (False, True)]
+        few = ((turn, *pair) for turn in passes for pair in _by_turns(situations, *turn))
+        for turn, situation, chosen in few:
+            # Every single loss is tried, however many there are: a choice must not pass over the plainest bug.
+            if turn > (1, False) and len(tried) >= _SHARE_OF_FEW * self._most:
                 break
             if (situation.cut, chosen) not in tried:
                 tried.add((situation.cut, chosen))
@@ -170,22 +172,24 @@ def _interval_ends(order: Order, most: int, _seed: int) -> tuple[list[Cut], bool
     return interval_ends(order, most)
 
 
-def _by_turns(situations: Sequence[Situation], num_deviations: int) -> Iterator[tuple[Situation, tuple[int, ...]]]:
+def _by_turns(
+    situations: Sequence[Situation], num_deviations: int, is_lost: bool
+) -> Iterator[tuple[Situation, tuple[int, ...]]]:
     """One of each situation after the other, so that a bound does not leave out the last ones."""
-    turns = [(situation, _deviations(situation, num_deviations)) for situation in situations]
+    turns = [(situation, _deviations(situation, num_deviations, is_lost)) for situation in situations]
     while turns:
         taken = [(situation, next(rest, None), rest) for situation, rest in turns]
         yield from ((situation, chosen) for situation, chosen, _ in taken if chosen is not None)
         turns = [(situation, rest) for situation, chosen, rest in taken if chosen is not None]
 
 
-def _deviations(situation: Situation, num_deviations: int) -> Iterator[tuple[int, ...]]:
-    """Fates that differ in so many units from all kept, and from all lost."""
-    for usual in ([unit.kept for unit in situation.units], [0] * len(situation.units)):
-        for which in itertools.combinations(range(len(situation.units)), num_deviations):
-            others = ([f for f in range(len(situation.units[i].fates)) if f != usual[i]] for i in which)
-            for fates in itertools.product(*others):
-                chosen = list(usual)
-                for i, fate in zip(which, fates, strict=True):
-                    chosen[i] = fate
-                yield tuple(chosen)
+def _deviations(situation: Situation, num_deviations: int, is_lost: bool) -> Iterator[tuple[int, ...]]:
+    """Fates that differ in so many units from all kept; with ``is_lost`` from all lost."""
+    usual = [0 if is_lost else unit.kept for unit in situation.units]
+    for which in itertools.combinations(range(len(situation.units)), num_deviations):
+        others = ([f for f in range(len(situation.units[i].fates)) if f != usual[i]] for i in which)
+        for fates in itertools.product(*others):
+            chosen = list(usual)
+            for i, fate in zip(which, fates, strict=True):
+                chosen[i] = fate
+            yield tuple(chosen)

@@ -148,10 +148,11 @@ def _add_missing_pages(add: Callable[..., None], before: bytes, after: bytes, *,
 
 
 def _with_garbage(before: bytes, after: bytes) -> bytes:
-    start = (len(after) - 1) // PAGE_BYTES * PAGE_BYTES
-    if start < len(before) and before[start:] == after[start:]:
-        start = 0
-    end = min(start + PAGE_BYTES, len(after))
+    """Of the bytes that were written, those in the last page; what had been synced before stays as it is."""
+    first = next((i for i, (old, new) in enumerate(zip(before, after, strict=False)) if old != new), len(before))
+    first = min(first, len(after) - 1)
+    start = max(first, (len(after) - 1) // PAGE_BYTES * PAGE_BYTES)
+    end = len(after)
     return after[:start] + bytes(byte ^ 0xA5 for byte in after[start:end]) + after[end:]
 
 

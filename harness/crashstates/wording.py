@@ -28,7 +28,8 @@ def report(found: Examination) -> str:
 
 
 def _lines(found: Examination) -> Iterator[str]:
-    yield f"{found.file}: {found.outcome}"
+    is_bounded = any(not share.is_exhaustive for share in found.shares)
+    yield f"{found.file}: {found.outcome}{', as far as was tried' if is_bounded and found.outcome == 'valid' else ''}"
     for problem in found.problems:
         yield f"  cannot be judged: {problem}"
     for name, words in found.calibration:
@@ -71,7 +72,7 @@ def missing_call(loss: Loss, last: Operation) -> str:
     """What would have made the lost thing durable in time, or would have made its loss harmless."""
     op = lost_operations(loss)[0]
     before = "save returns" if last.kind is Kind.ACK else f"{last.call} of {_target(last)}{_at(last)}"
-    if op is last:
+    if op is last and op.kind is Kind.RENAME:
         return f"another name (a link) of {op.path} that stays until the rename is durable"
     if op.kind in CHANGES_ENTRIES:
         path = _target(op)
@@ -120,7 +121,9 @@ def _coverage(found: Examination) -> Iterator[str]:
         f"{total} states: {counts}"
     )
     for share in found.shares:
-        how = "all of them" if share.is_exhaustive else "a bounded choice"
+        how = (
+            "all of them" if share.is_exhaustive else "a bounded choice: each single loss, then pairs, then drawn ones"
+        )
         yield f"  {share.model}: {share.states} states from {share.tried} of {share.possible} fates, {how}"
     took_s = found.seconds.get("judge", 0.0)
     yield (

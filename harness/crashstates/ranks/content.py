@@ -25,11 +25,15 @@ _ALLOWED = (
 )
 
 
+class Incomparable(TypeError):
+    """A value that has no content to compare by."""
+
+
 def loaded(value: object) -> Loaded:
     """Digest and summary of ``value``.
 
     Raises:
-        TypeError: something in it cannot be compared by content; names where in it, what can be, and the cure.
+        Incomparable: something in it cannot be compared by content; names where in it, what can be, and the cure.
     """
     if value is None:
         return Loaded(NOTHING, "None")
@@ -40,7 +44,7 @@ def loaded(value: object) -> Loaded:
 def _digest(value: object, where: str, above: tuple[int, ...]) -> bytes:
     hasher = blake2b(digest_size=16)
     if id(value) in above:
-        raise TypeError(f"{where} contains itself; return a value without such a circle")
+        raise Incomparable(f"{where} contains itself; return a value without such a circle")
     for part in _parts(value, where, (*above, id(value))):
         hasher.update(len(part).to_bytes(8, "little"))
         hasher.update(part)
@@ -97,7 +101,7 @@ def _parts(value: object, where: str, above: tuple[int, ...]) -> Iterator[bytes 
             yield f"state_dict {_name(value)}".encode()
             yield _digest(state_dict(), f"{where}.state_dict()", above)
         case _:
-            raise TypeError(
+            raise Incomparable(
                 f"{where} is a {_name(value)}, which cannot be compared by content; let load return {_ALLOWED}"
             )
 
@@ -136,7 +140,9 @@ def _tensor_parts(value: Any, where: str, above: tuple[int, ...]) -> Iterator[by
         return
     tensor = value.detach()
     if tensor.is_meta:
-        raise TypeError(f"{where} is a tensor on the meta device, which has no content; let load return real tensors")
+        raise Incomparable(
+            f"{where} is a tensor on the meta device, which has no content; let load return real tensors"
+        )
     if tensor.layout is not torch.strided:
         tensor = tensor.to_sparse_coo().coalesce()
         yield f"sparse {tuple(tensor.shape)}".encode()

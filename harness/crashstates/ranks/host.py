@@ -18,8 +18,9 @@ import signal
 import sys
 import threading
 import traceback
+from importlib.machinery import SourceFileLoader
 from pathlib import Path
-from types import ModuleType
+from types import CodeType, ModuleType
 from typing import Any
 
 from harness.crashstates.ranks import rank
@@ -80,19 +81,30 @@ def _be_file(channel: Channel, request: Request) -> None:
     Nursery(channel, roles | {"readers": be_readers}).serve()
 
 
+class _FromSource(SourceFileLoader):
+    def get_code(self, fullname: str) -> CodeType:
+        path = self.get_filename(fullname)
+        return self.source_to_code(self.get_data(path), path)
+
+
 def _import(path: Path) -> ModuleType:
     """The user's file as a module by its stem, as ``python FILE`` would find its neighbours."""
     if not path.is_file():
         raise _Unfit("there is no such file; give a Python file with save(directory, step) and load(directory)")
     sys.path.insert(0, str(path.parent))
     sys.argv = [str(path)]
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    if spec is None or spec.loader is None:
+    if path.suffix != ".py":
         raise _Unfit("is not a Python file; give one that ends in .py")
+    # Always from its source: a cached compilation is told from a new text by second and size alone, and somebody may
+    # have edited it within that second.
+    loader = _FromSource(path.stem, str(path))
+    spec = importlib.util.spec_from_loader(path.stem, loader, origin=str(path))
+    assert spec is not None
+    spec.has_location = True
     module = importlib.util.module_from_spec(spec)
     sys.modules[path.stem] = module
     try:
-        spec.loader.exec_module(module)
+        loader.exec_module(module)
     except BaseException as error:
         raise _Unfit(f"cannot be imported:\n{_own_traceback(error, path)}") from error
     return module
