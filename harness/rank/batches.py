@@ -7,31 +7,37 @@ as a rule) their addresses tell; where they were copied, order does.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 
-@dataclass(frozen=True)
-class _Waiting:
-    seen: dict[str, Any]
-    addresses: frozenset[int]
+@dataclass(slots=True)
+class Batch:
+    """One batch that a DataLoader handed out.
 
-    @property
-    def loader(self) -> Any:
-        return self.seen["loader"]
+    Attributes:
+        loader: its number.
+        ids: the sample ids as a JSON list; None if they are unknown.
+        addresses: of its tensors.
+    """
+
+    loader: int
+    epoch: int
+    ids: str | None
+    addresses: set[int]
 
 
 class WaitingBatches:
     """Batches that were handed out and not used yet, the oldest first."""
 
     def __init__(self) -> None:
-        self._batches: list[_Waiting] = []
+        self._batches: list[Batch] = []
 
-    def append(self, seen: dict[str, Any], batch: Any) -> None:
-        self._batches.append(_Waiting(seen, frozenset(_addresses(batch))))
+    def append(self, batch: Batch) -> None:
+        self._batches.append(batch)
 
     def evaluated(self) -> None:
         """What was evaluated came from the loader that was read last; another one's batch may wait for training."""
@@ -39,38 +45,48 @@ class WaitingBatches:
             read_last = self._batches[-1].loader
             self._batches = [batch for batch in self._batches if batch.loader != read_last]
 
-    def trained_on(self, inputs: Any, *, is_first: bool) -> list[dict[str, Any]]:
+    def trained_on(self, inputs: Any, *, is_first: bool) -> list[Batch]:
         """Take out and return the batches that a forward pass with ``inputs`` uses.
 
         Args:
             is_first: nothing was trained on in this process yet, so what the same loader gave before was passed over.
         """
-        addresses = frozenset(_addresses(inputs))
+        if len(self._batches) < 2:  # nothing to choose from
+            used, self._batches = self._batches, []
+            return used
+        given = addresses(inputs)
         # Of equal addresses the newest counts: a batch that was passed over is freed, and the next one takes its place.
-        matched = {b.loader: i for i, b in enumerate(self._batches) if b.addresses & addresses}
+        matched = {b.loader: i for i, b in enumerate(self._batches) if b.addresses & given}
         used, waiting = [], []
         for index, batch in enumerate(self._batches):
             newest = matched.get(batch.loader)
             if newest is None:
                 is_passed_over = is_first and any(later.loader == batch.loader for later in self._batches[index + 1 :])
                 if not is_passed_over and not matched:
-                    used.append(batch.seen)
+                    used.append(batch)
                 elif not is_passed_over:
                     waiting.append(batch)
             elif index == newest:
-                used.append(batch.seen)
+                used.append(batch)
             elif index > newest:
                 waiting.append(batch)  # read ahead
         self._batches = waiting
         return used
 
 
-def _addresses(values: Any) -> Iterator[int]:
+def addresses(values: Any) -> set[int]:
+    """Where the tensors among ``values`` lie, in mappings, lists and tuples too."""
+    found: set[int] = set()
+    _add_addresses(values, found)
+    return found
+
+
+def _add_addresses(values: Any, found: set[int]) -> None:
     if isinstance(values, torch.Tensor):
-        yield values.data_ptr()
-    elif isinstance(values, Mapping):
-        for value in values.values():
-            yield from _addresses(value)
+        found.add(values.data_ptr())
     elif isinstance(values, (list, tuple)):
         for value in values:
-            yield from _addresses(value)
+            _add_addresses(value, found)
+    elif isinstance(values, Mapping):
+        for value in values.values():
+            _add_addresses(value, found)

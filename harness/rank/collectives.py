@@ -14,13 +14,8 @@ from __future__ import annotations
 
 import functools
 import gc
-import sys
-import threading
-from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import timedelta
-from pathlib import Path
-from types import FrameType
 from typing import Any
 
 import torch
@@ -29,8 +24,9 @@ import torch.distributed.distributed_c10d as c10d
 from torch._C import _distributed_c10d as _C_module
 
 from harness.checkpoint.exchange import APART
+from harness.rank.calls import members_of, numel_of, sent, tensors_in
 from harness.rank.recorder import Recorder
-from harness.rank.triggers import Triggers, act
+from harness.rank.triggers import Triggers
 from harness.wire import Kind
 
 # Any: what is replaced and what only C++ knows is not in torch's types.
@@ -66,8 +62,6 @@ _METHODS = {
     "recv": "recv",
     "recv_anysource": "recv",
 }
-_TRANSFER_FIRST = {"all_gather", "reduce_scatter", "all_to_all", "gather", "scatter"}  # (output, input, ...)
-_NOT_THE_SCRIPT = (torch.__path__[0], str(Path(__file__).parents[1]), "<")
 
 _recorder: Recorder
 _triggers: Triggers
@@ -75,68 +69,36 @@ _triggers: Triggers
 # to hold one, and frees it with the interpreter locked: it waits for gloo's threads, and they for the lock.
 _keep = True
 _kept: list[Any] = []
-# Group -> calls that the script came back from without an error, whatever became of them further down. What was sent is
-# on record by itself, so that a call that was answered and never sent shows in the records.
-_returned: Counter[str] = Counter()
-_last_returned: dict[str, str] = {}  # group -> operation
+# Group -> how many calls the script came back from without an error, whatever became of them further down, and the last
+# one. What was sent is on record by itself, so that a call that was answered and never sent shows in the records.
+_returned: dict[str, tuple[int, str]] = {}
 
 
 class _Call:
-    """One collective call: what is recorded of it, and what a fault may do with it (harness.faults.base.Call)."""
+    """One collective call that a fault acts on, or in place of (harness.faults.base.Call)."""
 
     def __init__(self, group: RecordingProcessGroup, operation: str, stock: Callable[..., Any], args: Any, kwargs: Any):
-        self._group, self._stock, self._args, self._kwargs = group, stock, args, kwargs
-        self._operation = operation
-        tensors = list(_tensors(args))
-        if operation in _TRANSFER_FIRST and len(args) > 1 and (inputs := list(_tensors(args[1:2]))):
-            tensors = inputs  # what this rank sends; a rank that only receives has no input
-        self.numel = sum(t.numel() for t in tensors)
-        self.dtype = str(tensors[0].dtype).removeprefix("torch.") if tensors else None
-        self._device = tensors[0].device if tensors else torch.device("cpu")
-        given = (*args, *kwargs.values())
-        reduce_op = next((a.reduceOp for a in given if hasattr(a, "reduceOp")), None)
-        self.reduce_op = None if reduce_op is None else str(reduce_op.op).rpartition(".")[2]
-        self.root = next((a.rootRank for a in given if hasattr(a, "rootRank")), None)
+        self._group, self._operation, self._stock, self._args, self._kwargs = group, operation, stock, args, kwargs
 
-    def record(self, faulted: str | None = None, **sent: Any) -> None:
-        self._group.calls += 1
-        fields: dict[str, Any] = {
-            "group": self._group.group_name,
-            "call": self._group.calls,
-            "op": self._operation,
-            "reduce_op": self.reduce_op,
-            "numel": self.numel,
-            "dtype": self.dtype,
-            "root": self.root,
-            "site": _site(),
-        } | sent
-        if faulted is not None:
-            fields["faulted"] = faulted
-        if _is_aside():
-            fields["aside"] = True
-        _recorder.emit(Kind.COLLECTIVE, **fields)
-
-    def issue(self) -> Any:
-        self.record()
+    def issue(self, faulted: str | None = None) -> Any:
+        self._group.record(self._operation, self._args, self._kwargs, faulted)
         return self._stock(self._group.inner, *self._args, **self._kwargs)
 
     def completed(self) -> Any:
-        self.record(faulted="skipped")
+        self._group.record(self._operation, self._args, self._kwargs, "skipped")
         future: torch.futures.Future[list[torch.Tensor]] = torch.futures.Future()
-        future.set_result(list(_tensors(self._args[:1])))  # what a bucket's waiter takes as the reduced values
+        future.set_result(tensors_in(self._args[:1]))  # what a bucket's waiter takes as the reduced values
         return _C._create_work_from_future(future)
 
     def issue_like(self, numel: int | None = None) -> None:
-        numel = self.numel if numel is None else numel
-        dtype = getattr(torch, self.dtype) if self.dtype else torch.float32
-        scratch = torch.zeros(numel, dtype=dtype, device=self._device)
+        given = sent(self._operation, self._args)
+        dtype, device = (given[0].dtype, given[0].device) if given else (torch.float32, torch.device("cpu"))
+        scratch = [torch.zeros(numel_of(given) if numel is None else numel, dtype=dtype, device=device)]
         if self._operation == "broadcast":
-            self.record(faulted="extra", numel=numel)
-            work = self._group.inner.broadcast([scratch], *self._args[1:], **self._kwargs)
+            extra = _Call(self._group, "broadcast", _Stock.broadcast, (scratch, *self._args[1:]), self._kwargs)
         else:
-            self.record(faulted="extra", op="all_reduce", reduce_op="SUM", numel=numel, dtype=str(dtype)[6:], root=None)
-            work = self._group.inner.allreduce([scratch], dist.AllreduceOptions())
-        work.wait()  # here, so that an error of it counts as one of communication
+            extra = _Call(self._group, "all_reduce", _Stock.allreduce, (scratch, dist.AllreduceOptions()), {})
+        extra.issue("extra").wait()  # here, so that an error of it counts as one of communication
 
 
 class RecordingProcessGroup(_Stock):  # type: ignore[misc]
@@ -145,6 +107,7 @@ class RecordingProcessGroup(_Stock):  # type: ignore[misc]
     Attributes:
         inner: the stock group; it has the same backends, name and store.
         calls: number of collectives recorded on this group by this rank.
+        name, desc: as C++ knows them, which takes long to ask at each call.
     """
 
     def __init__(self, store: Any, rank: int, size: int) -> None:
@@ -153,6 +116,22 @@ class RecordingProcessGroup(_Stock):  # type: ignore[misc]
         if _keep:
             _kept.append(self.inner)
         self.calls = 0
+        self.name = self.desc = ""
+
+    def _set_group_name(self, name: str) -> None:
+        self.name = name
+        _Stock._set_group_name(self, name)
+        self.inner._set_group_name(name)
+
+    def _set_group_desc(self, desc: str) -> None:
+        self.desc = desc
+        _Stock._set_group_desc(self, desc)
+        self.inner._set_group_desc(desc)
+
+    def record(self, operation: str, args: Any, kwargs: Any, faulted: str | None = None) -> None:
+        self.calls += 1
+        members = members_of(self.name, operation, args, kwargs, faulted)
+        _recorder.emit_encoded(Kind.COLLECTIVE, f',"call":{self.calls}{members}')
 
     def get_group_store(self) -> Any:
         return self.inner.get_group_store()
@@ -181,20 +160,22 @@ def _recorded(name: str, operation: str) -> Callable[..., Any]:
     stock = getattr(_Stock, name)
 
     def method(self: RecordingProcessGroup, *args: Any, **kwargs: Any) -> Any:
-        if self.group_desc == APART:  # of a thread: which step and phase it meets is chance, so no call is the k-th
+        if self.desc == APART:  # of a thread: which step and phase it meets is chance, so no call is the k-th
             return stock(self.inner, *args, **kwargs)
-        call = _Call(self, operation, stock, args, kwargs)
-        work = act(_triggers.at_collective(), call)
-        group = self.group_name
-        _returned[group] += 1
-        _last_returned[group] = operation
+        if (fault := _triggers.at_collective()) is not None:
+            work = fault.replace(_Call(self, operation, stock, args, kwargs))
+        else:
+            self.record(operation, args, kwargs)
+            work = stock(self.inner, *args, **kwargs)
+        calls, _ = _returned.get(self.name, (0, ""))
+        _returned[self.name] = (calls + 1, operation)
         return work
 
     return method
 
 
 def _override_methods() -> None:
-    for name in ("_register_backend", "_set_default_backend", "_set_group_name", "_set_group_desc"):
+    for name in ("_register_backend", "_set_default_backend"):
         setattr(RecordingProcessGroup, name, _on_both(name))
     for name, operation in _METHODS.items():
         if hasattr(_Stock, name):
@@ -203,7 +184,7 @@ def _override_methods() -> None:
 
 def returned() -> dict[str, dict[str, Any]]:
     """Group -> ``calls``: how many this process came back from without an error; ``last``: what the last one was."""
-    return {group: {"calls": calls, "last": _last_returned[group]} for group, calls in _returned.items()}
+    return {group: {"calls": calls, "last": last} for group, (calls, last) in _returned.items()}
 
 
 def release() -> None:
@@ -250,28 +231,3 @@ def install(recorder: Recorder, triggers: Triggers, *, timeout_s: float, safe_te
 
     _c10d.init_process_group = dist.init_process_group = takes_it_by_name.init_process_group = bounded_init
     _c10d._new_process_group_helper = recorded_group
-
-
-def _is_aside() -> bool:
-    """Whether this is a Python thread of the script's own; autograd's threads, which send DDP's buckets, are none."""
-    if threading.get_ident() == threading.main_thread().ident:
-        return False
-    return not isinstance(threading.current_thread(), threading._DummyThread)
-
-
-def _tensors(values: Any) -> Iterator[torch.Tensor]:
-    if isinstance(values, torch.Tensor):
-        yield values
-    elif isinstance(values, (list, tuple)):
-        for value in values:
-            yield from _tensors(value)
-
-
-def _site() -> str | None:
-    """``file:line`` of the innermost frame that is neither torch's nor this package's: the line to look at."""
-    frame: FrameType | None = sys._getframe(2)
-    while frame is not None:
-        if not frame.f_code.co_filename.startswith(_NOT_THE_SCRIPT):
-            return f"{frame.f_code.co_filename}:{frame.f_lineno}"
-        frame = frame.f_back
-    return None

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Iterable, Sequence
-from operator import attrgetter
 from typing import Any
 
 import torch
@@ -16,9 +15,9 @@ import xxhash
 
 LARGE_BYTES = 1 << 20
 _PLAIN = frozenset({torch.Tensor, torch.nn.Parameter, torch.nn.Buffer})
-_address = torch.Tensor.data_ptr
-_is_contiguous = torch.Tensor.is_contiguous
-_looks = attrgetter("shape", "dtype", "is_cpu")
+_Tensor: Any = torch.Tensor
+_address, _is_contiguous = _Tensor.data_ptr, _Tensor.is_contiguous
+_shape, _dtype = _Tensor.shape.__get__, _Tensor.dtype.__get__
 
 
 class Digest:
@@ -38,7 +37,8 @@ class Digest:
         # All that the tensors' own memory and its meaning depend on; None if one of them is no stock tensor.
         layout: list[object] | None = None
         if _PLAIN.issuperset(map(type, tensors)):
-            layout = [*map(_address, tensors), *map(_looks, tensors), *map(_is_contiguous, tensors)]
+            layout = [*map(_address, tensors), *map(_shape, tensors), *map(_dtype, tensors)]
+            layout += map(_is_contiguous, tensors)
         if layout is None or layout != self._layout or names != self._names:
             tensors = [_plain(tensor) for tensor in tensors]
             self._prepare(names, tensors)

@@ -1,8 +1,15 @@
-"""A digest of the random generators in use: Python's, torch's, and numpy's if it was imported."""
+"""A digest of the random generators in use: Python's, torch's, and numpy's if it was imported.
+
+It is taken after every update and must cost little, but ``random.getstate()`` makes 625 integers, and numpy's
+``get_state()`` fills an array one by one: 70 us together, and some 300 us amid training, when the caches are cold. So
+their words are read where the generators keep them, if that place was proved to be the right one.
+"""
 
 from __future__ import annotations
 
+import array
 import ctypes
+import functools
 import random
 import sys
 from typing import Any
@@ -10,48 +17,100 @@ from typing import Any
 import torch
 import xxhash
 
-_MT19937_BYTES = 625 * 4  # 624 words and the position among them
+_HEADER_BYTES = object.__basicsize__  # of every object: reference count and type
 
 
 def rng_digest() -> str:
     """Hex digest of the generators' states: equal if they draw alike from here on."""
     hasher = xxhash.xxh3_128()
-    _, words, normal = random.getstate()
-    hasher.update(f"{hash(words)} {normal!r};".encode())  # to pack 625 integers would take longer than all the rest
-    _update(hasher, torch.default_generator.get_state())
+    words, generator = _python()
+    hasher.update(_read_python(generator) if words is None else words)
+    if (normal := generator.gauss_next) is not None:  # made with the last one, to be drawn next
+        hasher.update(repr(normal).encode())
+    state = torch.default_generator.get_state()
+    hasher.update(_memory(state.data_ptr(), state.numel()))
     if torch.cuda.is_initialized():
-        _update(hasher, torch.cuda.get_rng_state())
+        state = torch.cuda.get_rng_state()
+        hasher.update(_memory(state.data_ptr(), state.numel()))
     if (numpy := sys.modules.get("numpy")) is not None:
-        hasher.update(_numpy.state(numpy.random))
+        for part in _numpy(numpy.random).parts():
+            hasher.update(part)
     return hasher.hexdigest()
 
 
-def _update(hasher: Any, state: torch.Tensor) -> None:
-    hasher.update((ctypes.c_char * state.numel()).from_address(state.data_ptr()))
+def _memory(address: int, size_bytes: int) -> Any:
+    return (ctypes.c_char * size_bytes).from_address(address)
+
+
+def _inside(thing: object) -> Any:
+    """What an object holds in itself, but for its header."""
+    return _memory(id(thing) + _HEADER_BYTES, type(thing).__basicsize__ - _HEADER_BYTES)
+
+
+def _packed(*words: int) -> bytes:
+    return array.array("I", words).tobytes()
+
+
+@functools.cache
+def _python() -> tuple[Any, Any]:
+    """Where the generator behind the functions of ``random`` keeps its words (None: it is unknown), and itself."""
+    generator: Any = random.getstate.__self__  # type: ignore[attr-defined]
+    words, inside = _read_python(generator), _inside(generator)
+    # CPython keeps the position, then the words; another interpreter need not.
+    found = _memory(ctypes.addressof(inside), len(words)) if inside.raw.startswith(words) else None
+    return found, generator
+
+
+def _read_python(generator: Any) -> bytes:
+    *words, position = generator.getstate()[1]
+    return _packed(position, *words)
 
 
 class _Numpy:
-    """The state behind the functions of ``numpy.random``, which takes 70 us to get: asked for only if it has moved.
+    """The generator behind the functions of ``numpy.random``.
 
-    Its words are looked at where numpy's ctypes interface says that they are. What that does not show is the second
-    one of a pair of normal numbers being drawn and nothing else: the next number drawn shows it.
+    Args:
+        module: ``numpy.random``.
     """
 
-    def __init__(self) -> None:
-        self._bits: Any = None
-        self._address = 0
-        self._words = self._state = b""
+    def __init__(self, module: Any) -> None:
+        self._stock = module.MT19937
+        self._generator = module.get_state.__self__
+        self._inside = _inside(self._generator)
+        self._keeps_inside = _keeps_inside(module)
+        self._bits: Any = None  # what gives it random bits; the script may put in another one
+        self._words: Any = None
+        self._looked = self._rest = b""
 
-    def state(self, module: Any) -> bytes:
-        bits = module.mtrand._rand._bit_generator
-        if bits is not self._bits:
-            self._bits, self._words = bits, b""
-            self._address = bits.ctypes.state_address if type(bits) is module.MT19937 else 0
-        words = ctypes.string_at(self._address, _MT19937_BYTES) if self._address else b""
-        if not words or words != self._words:
-            self._words, state = words, module.get_state(legacy=False)
-            self._state = repr({**state, "state": words or repr(state["state"])}).encode()
-        return self._state
+    def parts(self) -> tuple[Any, ...]:
+        """What its state consists of, as bytes."""
+        if self._generator._bit_generator is not self._bits:
+            self._find()
+        if self._words is None:
+            return (repr(self._generator.get_state(legacy=False)).encode(),)
+        if self._inside.raw != self._looked:  # the normal number made with the last one, to be drawn next
+            self._looked, self._rest = self._inside.raw, repr(self._generator.get_state()[3:]).encode()
+        return self._words, self._rest
+
+    def _find(self) -> None:
+        self._bits, self._words, self._looked = self._generator._bit_generator, None, b""
+        if type(self._bits) is self._stock and self._keeps_inside:
+            _, words, position, *_ = self._generator.get_state()
+            expected = _packed(*words, position)
+            found = _memory(self._bits.ctypes.state_address, len(expected))
+            self._words = found if found.raw == expected else None
 
 
-_numpy = _Numpy()
+def _keeps_inside(module: Any) -> bool:
+    """Whether what numpy's generator holds beside the bits lies in the object itself: its change is seen there."""
+    trial = module.RandomState(module.MT19937(0))
+    inside = _inside(trial)
+    for _ in range(2):  # the first makes two normal numbers and keeps one, the second draws that
+        before = inside.raw
+        trial.randn()
+        if inside.raw == before:
+            return False
+    return True
+
+
+_numpy = functools.cache(_Numpy)

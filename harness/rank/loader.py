@@ -16,13 +16,14 @@ from typing import Any
 from torch.utils.data import DataLoader
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 
+from harness.rank.batches import Batch, addresses
 from harness.rank.recorder import Recorder
 from harness.rank.steps import Steps
 from harness.rank.triggers import Triggers
 from harness.wire import Kind
 
 
-@dataclass
+@dataclass(slots=True)
 class _Pass:
     """One iteration over one DataLoader."""
 
@@ -34,12 +35,14 @@ class _Pass:
     has_ended: bool = False
 
 
+# Attributes of an iterator: its pass, and what it drew and did not hand out yet.
+_PASS, _DRAWN = "_chaos_pass", "_chaos_drawn"
+
+
 def install(recorder: Recorder, triggers: Triggers, steps: Steps) -> None:
     """Record every DataLoader of this process from now on."""
     numbers: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
     passes_begun: Counter[int] = Counter()  # of each data set: some scripts make a new loader for each epoch
-    passes: weakref.WeakKeyDictionary[Any, _Pass] = weakref.WeakKeyDictionary()
-    indices: weakref.WeakKeyDictionary[Any, deque[Any]] = weakref.WeakKeyDictionary()
     loaders: Any = DataLoader  # Any: methods are replaced
     make, counter = loaders.__init__, itertools.count()
     iterators: Any = _BaseDataLoaderIter
@@ -58,7 +61,7 @@ def install(recorder: Recorder, triggers: Triggers, steps: Steps) -> None:
         count = passes_begun[id(loader.dataset)]
         passes_begun[id(loader.dataset)] += 1
         epoch = getattr(loader.sampler, "epoch", None)
-        epoch = epoch if isinstance(epoch, int) else count
+        epoch = int(epoch) if isinstance(epoch, int) else count
         try:
             length = len(loader)
         except TypeError:  # an iterable data set need not know
@@ -66,7 +69,7 @@ def install(recorder: Recorder, triggers: Triggers, steps: Steps) -> None:
         is_distributed = hasattr(loader.sampler, "num_replicas")
         recorder.emit(Kind.LOADER, loader=numbers[loader], epoch=epoch, length=length, distributed=is_distributed)
         limit = None if length is None else triggers.at_loader(epoch, length)
-        passes[iterator] = _Pass(
+        iterator.__dict__[_PASS] = _Pass(
             loader=numbers[loader],
             epoch=epoch,
             limit=limit if limit != length else None,
@@ -76,7 +79,7 @@ def install(recorder: Recorder, triggers: Triggers, steps: Steps) -> None:
 
     @functools.wraps(next_batch)
     def load(iterator: Any) -> Any:
-        current = passes.get(iterator)
+        current: _Pass | None = iterator.__dict__.get(_PASS)
         if current is None:  # made by someone who did not go through __iter__
             return next_batch(iterator)
         steps.enter("load_batch")
@@ -88,13 +91,15 @@ def install(recorder: Recorder, triggers: Triggers, steps: Steps) -> None:
         except StopIteration:
             _end(current)
             raise
-        queue = indices.get(iterator)
+        queue = iterator.__dict__.get(_DRAWN)
         drawn = queue.popleft() if queue else None
         ids = _ids(drawn) if drawn is not None and current.draws_once else None
-        seen = {"loader": current.loader, "epoch": current.epoch, "index": current.batches, "ids": ids}
+        recorder.emit_encoded(
+            Kind.BATCH,
+            f',"loader":{current.loader},"epoch":{current.epoch},"index":{current.batches},"ids":{ids or "null"}',
+        )
         current.batches += 1
-        recorder.emit(Kind.BATCH, **seen)
-        steps.batch_loaded(seen, batch)
+        steps.batch_loaded(Batch(current.loader, current.epoch, ids, addresses(batch)))
         return batch
 
     def _end(current: _Pass) -> None:
@@ -105,19 +110,26 @@ def install(recorder: Recorder, triggers: Triggers, steps: Steps) -> None:
     @functools.wraps(next_index)
     def draw(iterator: Any) -> Any:
         index = next_index(iterator)
-        indices.setdefault(iterator, deque()).append(index)
+        iterator.__dict__.setdefault(_DRAWN, deque()).append(index)
         return index
 
     @functools.wraps(reset)
     def begin_again(iterator: Any, *args: Any, **kwargs: Any) -> Any:
-        indices.pop(iterator, None)  # a kept iterator of persistent workers: what it drew ahead is gone
+        iterator.__dict__.pop(_DRAWN, None)  # a kept iterator of persistent workers: what it drew ahead is gone
         return reset(iterator, *args, **kwargs)
 
     loaders.__init__, loaders.__iter__ = number, begin
     iterators.__next__, iterators._next_index, iterators._reset = load, draw, begin_again
 
 
-def _ids(index: Any) -> list[int] | None:
-    """The sample ids of one drawn index: a batch's list, or a single one without batching; None if not integers."""
+def _ids(index: Any) -> str | None:
+    """The sample ids of one drawn index as JSON: a batch's list, or a single one without batching; None if no integers.
+
+    Encoded here, for they are written twice: of the batch, and of the update that it is used in.
+    """
     drawn = index if isinstance(index, (list, tuple)) else [index]
-    return [int(i) for i in drawn] if all(hasattr(i, "__index__") for i in drawn) else None
+    if not {*map(type, drawn)} <= {int}:
+        if not all(hasattr(i, "__index__") for i in drawn):
+            return None
+        drawn = [int(i) for i in drawn]
+    return str(list(drawn))

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 import weakref
 from collections.abc import Iterable, Iterator
-from itertools import chain
-from operator import attrgetter
 from typing import Any
 
 import torch
 
 from harness.rank.digest import Digest, magnitudes, optimizer_tensors
-
-_tables = attrgetter("_parameters", "_buffers", "_modules")
 
 
 class TrainingState:
@@ -27,41 +24,25 @@ class TrainingState:
         # and the optimizers refer to no DDP object, so the end state can still be read when the model is gone.
         self._models: list[weakref.ref[torch.nn.Module]] = []
         self._optimizers: list[torch.optim.Optimizer] = []
-        self._structure = _Structure([], [])
+        self._structure: _Structure | None = None  # of what was found last
         self._parameters, self._buffers = _Tensors([]), _Tensors([])
         self._of_parameters, self._of_optimizers, self._of_buffers = Digest(), Digest(), Digest()
-        self._has_looked = False
         self.is_sharded = False
 
     def add_model(self, model: torch.nn.Module) -> None:
-        if all(known() is not model for known in self._models):
-            self._models.append(weakref.ref(model))
+        for known in self._models:
+            if known() is model:
+                return
+        self._models.append(weakref.ref(model))
+        self._structure = None
 
     def add_optimizer(self, optimizer: torch.optim.Optimizer) -> None:
         if all(known is not optimizer for known in self._optimizers):
             self._optimizers.append(optimizer)
-            self._has_looked = False
-
-    def look(self) -> None:
-        """Find the tensors anew if there are others now; what was found last stays when a model is gone.
-
-        A good moment is when a forward pass begins: it touches the same modules, so that this costs next to nothing.
-        """
-        self._has_looked = True
-        models = [module for model in self._models if (module := model()) is not None]
-        if len(models) < len(self._models) or self._structure.is_still(len(models), self._optimizers):
-            return
-        self._structure = _Structure(models, self._optimizers)
-        self._parameters = _Tensors(_parameters(models, self._optimizers))
-        self._buffers = _Tensors(named for model in models for named in model.named_buffers())
-        is_zero = any(type(optimizer).__name__ == "ZeroRedundancyOptimizer" for optimizer in self._optimizers)
-        self.is_sharded = is_zero or any(hasattr(tensor, "to_local") for tensor in self._parameters.tensors)
 
     def digests(self) -> dict[str, str]:
-        """Digests of all ``params``, ``optimizer`` states and ``buffers``; looks first if not done since the last."""
-        if not self._has_looked:
-            self.look()
-        self._has_looked = False
+        """Digests of all ``params``, ``optimizer`` states and ``buffers`` known so far."""
+        self._look()
         return {
             "params": self._of_parameters.of(self._parameters.names, self._parameters.tensors),
             "optimizer": self._of_optimizers.of(*optimizer_tensors(self._optimizers)),
@@ -71,6 +52,20 @@ class TrainingState:
     def magnitudes(self) -> list[tuple[str, int, float, float]]:
         """Of the parameters: see harness.rank.digest.magnitudes."""
         return magnitudes(self._parameters.names, self._parameters.tensors)
+
+    def _look(self) -> None:
+        """Find the tensors anew if there are others now; what was found last stays when a model is gone."""
+        models = [module for model in self._models if (module := model()) is not None]
+        if len(models) < len(self._models) or (
+            self._structure is not None and self._structure.is_still(self._optimizers)
+        ):
+            return
+        self._structure = None  # first: it holds references, and the next one counts them
+        self._structure = _Structure(models, self._optimizers)
+        self._parameters = _Tensors(_parameters(models, self._optimizers))
+        self._buffers = _Tensors(named for model in models for named in model.named_buffers())
+        is_zero = any(type(optimizer).__name__ == "ZeroRedundancyOptimizer" for optimizer in self._optimizers)
+        self.is_sharded = is_zero or any(hasattr(tensor, "to_local") for tensor in self._parameters.tensors)
 
 
 class _Tensors:
@@ -96,32 +91,38 @@ class _Structure:
 
     def __init__(self, models: list[Any], optimizers: list[torch.optim.Optimizer]) -> None:
         modules = [module for model in models for module in model.modules()]
-        self._num_models = len(models)
-        self._modules = [weakref.ref(module) for module in modules]
-        # An identity is one for as long as its object lives: names and tensors are held for that, modules looked at.
-        members = _members(modules, optimizers)
-        self._members = [*map(id, members)]
+        # The modules' tables are held, for to reach them through the modules takes four times as long; that they are
+        # still the modules' is seen from their reference counts. A table of submodules would keep these alive.
+        self._tables = [table for m in modules for table in (m._parameters, m._buffers)]
+        self._tables += [m._modules for m in modules if not m._modules]
+        self._parents = [weakref.ref(m) for m in modules if m._modules]
+        self._numbers, members = self._read(optimizers)
+        self._identities = [*map(id, members)]
+        # An identity is one for as long as its object lives, so names and tensors are held; modules are in the tables.
         self._held = [member for member in members if not isinstance(member, torch.nn.Module)]
 
-    def is_still(self, num_models: int, optimizers: list[torch.optim.Optimizer]) -> bool:
+    def is_still(self, optimizers: list[torch.optim.Optimizer]) -> bool:
         """Whether all is as it was."""
-        modules = [*map(weakref.ref.__call__, self._modules)]
-        if num_models != self._num_models or None in modules:
-            return False
-        return [*map(id, _members(modules, optimizers))] == self._members
+        numbers, members = self._read(optimizers)
+        return numbers == self._numbers and [*map(id, members)] == self._identities
 
-
-def _members(modules: list[Any], optimizers: list[torch.optim.Optimizer]) -> list[object]:
-    """How many parameters, buffers and submodules each module has, all their names, and themselves."""
-    tables = [*chain.from_iterable(map(_tables, modules))]
-    members: list[object] = [*map(len, tables)]
-    for table in filter(None, tables):
-        members += table.keys()
-        members += table.values()
-    for optimizer in optimizers:
-        for group in optimizer.param_groups:
-            members += group["params"]
-    return members
+    def _read(self, optimizers: list[torch.optim.Optimizer]) -> tuple[list[int], list[object]]:
+        """How many references and entries each table has; all names, tensors and modules."""
+        tables = self._tables
+        numbers = [*map(sys.getrefcount, tables), *map(len, tables)]
+        members: list[object] = []
+        for table in filter(None, tables):
+            members += table.keys()
+            members += table.values()
+        for reference in self._parents:
+            if (parent := reference()) is not None:
+                numbers.append(len(parent._modules))
+                members += parent._modules.keys()
+                members += parent._modules.values()
+        for optimizer in optimizers:
+            for group in optimizer.param_groups:
+                members += group["params"]
+        return numbers, members
 
 
 def _parameters(models: list[Any], optimizers: list[torch.optim.Optimizer]) -> Iterator[tuple[str, torch.Tensor]]:

@@ -17,9 +17,9 @@ import torch.distributed as dist
 from torch.nn.modules.module import register_module_forward_pre_hook
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
-from harness.rank.batches import WaitingBatches
+from harness.rank.batches import Batch, WaitingBatches
 from harness.rank.generators import rng_digest
-from harness.rank.recorder import Recorder
+from harness.rank.recorder import Recorder, encode
 from harness.rank.state import TrainingState
 from harness.wire import Kind, Phase
 
@@ -46,26 +46,36 @@ class Steps:
         self._matched_step: int | None = None
         self._state = TrainingState()
         self._main_optimizer: torch.optim.Optimizer | None = None  # the first that stepped
+        self._forward_hooks: Any = {}
+        self._forward_hook_id = 0
         self._is_probing_optimizer = False
         self._buffers_before: str | None = None
         self._lr: list[float] = []
+        self._encoded_lr = "[]"
         self._waiting = WaitingBatches()
         self._has_loaders = False
-        self._used: list[dict[str, Any]] = []  # batches of the update that is being made
+        self._used: list[Batch] = []  # batches of the update that is being made
 
     # -- where the script is -------------------------------------------------------------------------------------
 
     def enter(self, phase: Phase) -> None:
+        # Every module's call is hooked, but within a forward pass none. Submodules, some of them in evaluation mode,
+        # change no phase, and torch takes a slow path for every module while there is any global hook.
+        if phase == "forward":
+            self._forward_hooks.pop(self._forward_hook_id, None)
+        else:
+            self._forward_hooks[self._forward_hook_id] = self._before_forward
         self._recorder.enter(phase, self.updates + (phase in _UPDATING))
 
     def enter_between(self) -> None:
         """Back to the end of the update that was made last, after another optimizer's part of it."""
+        self._forward_hooks[self._forward_hook_id] = self._before_forward
         self._recorder.enter("optimizer_step", self.updates)
 
-    def batch_loaded(self, seen: dict[str, Any], batch: Any) -> None:
-        """A DataLoader handed out ``batch``; ``seen`` is what was recorded of it."""
+    def batch_loaded(self, batch: Batch) -> None:
+        """A DataLoader handed out ``batch``."""
         self._has_loaders = True
-        self._waiting.append(seen, batch)
+        self._waiting.append(batch)
 
     def resumed(self, step: int) -> None:
         """The checkpoint store says that it gave the script the state after ``step``."""
@@ -74,14 +84,14 @@ class Steps:
     # -- hooks ---------------------------------------------------------------------------------------------------
 
     def install(self) -> None:
-        register_module_forward_pre_hook(self._before_forward)
+        handle = register_module_forward_pre_hook(self._before_forward)
+        self._forward_hooks, self._forward_hook_id = handle.hooks_dict_ref(), handle.id
         register_optimizer_step_pre_hook(self._before_step)
         register_optimizer_step_post_hook(self._after_step)
         self._wrap_backward()
         self._wrap_teardown()
 
     def _before_forward(self, module: torch.nn.Module, inputs: Any) -> None:
-        # Submodules find the phase set already, some of them in evaluation mode; only the outermost call changes it.
         is_training = module.training and torch.is_grad_enabled()
         if self._recorder.phase == "forward" or (self._recorder.phase == "eval" and not is_training):
             return
@@ -89,9 +99,8 @@ class Steps:
             self._waiting.evaluated()
             self.enter("eval")
             return
-        self._used.extend(self._waiting.trained_on(inputs, is_first=self._main_optimizer is None and not self._used))
+        self._used += self._waiting.trained_on(inputs, is_first=self._main_optimizer is None and not self._used)
         self._state.add_model(module)
-        self._state.look()
         if self._main_optimizer is None and self._buffers_before is None:
             state = self._state.digests()
             self._buffers_before = state["buffers"]
@@ -119,16 +128,18 @@ class Steps:
         dist.destroy_process_group = dist.distributed_c10d.destroy_process_group = seen
 
     def _before_step(self, optimizer: torch.optim.Optimizer, _args: Any, _kwargs: Any) -> None:
-        self._is_probing_optimizer = _is_called_by_probe()
-        if self._is_probing_optimizer:
-            return
+        if _PROBE[0] in sys.modules:
+            self._is_probing_optimizer = _is_called_by_probe()
+            if self._is_probing_optimizer:
+                return
         if optimizer is not self._main_optimizer:
             self._state.add_optimizer(optimizer)
             if self._main_optimizer is not None:
                 return
             self._main_optimizer = optimizer
             self._record_start()
-        self._lr = [float(group["lr"]) for group in optimizer.param_groups]
+        if (lr := [float(group["lr"]) for group in optimizer.param_groups]) != self._lr:
+            self._lr, self._encoded_lr = lr, encode(lr)
         self.enter("optimizer_step")
 
     def _after_step(self, optimizer: torch.optim.Optimizer, _args: Any, _kwargs: Any) -> None:
@@ -139,19 +150,23 @@ class Steps:
             return
         self.updates += 1
         used, self._used = self._used, []
-        known_ids = [batch["ids"] for batch in used if batch["ids"] is not None]
-        self._recorder.emit(
+        digests = self._state.digests()
+        # Encoded here, for its sample ids are encoded already. Digests need no escaping.
+        self._recorder.emit_encoded(
             Kind.UPDATE,
-            **self._state.digests(),
-            scaler=None,
-            rng=rng_digest(),
-            lr=self._lr,
-            # No new batch (it was used before, say) is no gap in the record, if there are loaders at all.
-            ids=[i for ids in known_ids for i in ids] if len(known_ids) == len(used) and self._has_loaders else None,
-            sharded=self._state.is_sharded,
-            epoch=used[-1]["epoch"] if used else None,
-            batches=len(used),
+            f',"params":"{digests["params"]}","optimizer":"{digests["optimizer"]}","buffers":"{digests["buffers"]}"'
+            f',"scaler":null,"rng":"{rng_digest()}","lr":{self._encoded_lr}'
+            f',"ids":{used[0].ids or "null" if len(used) == 1 else self._joined_ids(used)}'
+            f',"sharded":{"true" if self._state.is_sharded else "false"}'
+            f',"epoch":{used[-1].epoch if used else "null"},"batches":{len(used)}',
         )
+
+    def _joined_ids(self, used: list[Batch]) -> str:
+        """The sample ids of several batches, or of none, as JSON."""
+        if not self._has_loaders or any(batch.ids is None for batch in used):
+            return "null"
+        # No new batch (it was used before, say) is no gap in the record, if there are loaders at all.
+        return f"[{', '.join([ids[1:-1] for batch in used if (ids := batch.ids) not in (None, '[]')])}]"
 
     # -- state ---------------------------------------------------------------------------------------------------
 
@@ -183,8 +198,6 @@ def _is_called_by_probe() -> bool:
     Looked for on the stack, since importing the module in order to patch it would change the script's ending: it brings
     in torch.distributed.nn (see harness.rank.main).
     """
-    if _PROBE[0] not in sys.modules:
-        return False
     frame: FrameType | None = sys._getframe(1)
     while frame is not None and (frame.f_globals.get("__name__"), frame.f_code.co_name) != _PROBE:
         frame = frame.f_back

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from harness.faults.base import At, Call, CollectiveFault, Fault, LoaderFault, PointFault, WriteFault
+from harness.faults.base import At, CollectiveFault, Fault, LoaderFault, PointFault, WriteFault
 from harness.rank.recorder import Recorder
 from harness.wire import Kind, Phase, rank_dir
 
@@ -150,8 +150,3 @@ class Triggers:
         ends = time.monotonic() + self._meeting_s
         while time.monotonic() < ends and not all((rank_dir(self._run_dir, r) / name).exists() for r in targets):
             time.sleep(MEETING_POLL_S)
-
-
-def act(fault: CollectiveFault | None, call: Call) -> Any:
-    """Send the call, or let the fault act in its place."""
-    return call.issue() if fault is None else fault.replace(call)

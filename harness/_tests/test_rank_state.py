@@ -1,0 +1,167 @@
+"""Digests of a training state that is looked at again and again: each change shows, and nothing is kept too long."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from harness.rank.state import TrainingState
+
+
+class Script:
+    """A model, an optimizer that has stepped, and what the harness knows of them."""
+
+    def __init__(self, dtype: torch.dtype = torch.float32) -> None:
+        torch.manual_seed(0)
+        self.model: Any = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4), nn.Sequential(nn.Linear(4, 2))).to(dtype)
+        self.optimizer = torch.optim.AdamW(self.model.parameters())
+        self.model(torch.ones(2, 4, dtype=dtype)).sum().backward()
+        self.optimizer.step()
+        self.state = known(self)
+
+    @property
+    def moment(self) -> torch.Tensor:
+        moment: torch.Tensor = self.optimizer.state[self.model[0].weight]["exp_avg"]
+        return moment
+
+
+def known(script: Script) -> TrainingState:
+    state = TrainingState()
+    state.add_model(script.model)
+    state.add_optimizer(script.optimizer)
+    return state
+
+
+def weight_of(script: Script) -> nn.Parameter:
+    weight: nn.Parameter = script.model[0].weight
+    return weight
+
+
+def _replace_table(script: Script) -> None:
+    module = script.model[2][0]
+    module._parameters = {"weight": module.weight, "bias": nn.Parameter(torch.ones(2))}
+
+
+def _replace_moment(script: Script) -> None:
+    script.optimizer.state[weight_of(script)]["exp_avg"] = script.moment + 1
+
+
+def _rename(script: Script) -> None:
+    script.model[0]._parameters["w"] = script.model[0]._parameters.pop("weight")
+
+
+def _reinterpret(script: Script) -> None:
+    mean = script.model[1].running_mean
+    mean.data = mean.data.view(torch.int32)
+
+
+def _set_data(make: Callable[[torch.Tensor], torch.Tensor]) -> Callable[[Script], None]:
+    def change(script: Script) -> None:
+        weight_of(script).data = make(weight_of(script).data)
+
+    return change
+
+
+CHANGES: dict[str, tuple[str, Callable[[Script], Any]]] = {
+    "a parameter, in place": ("params", lambda s: weight_of(s).data[3].add_(1)),
+    "a parameter's data": ("params", _set_data(lambda data: data + 1)),
+    "a parameter's data, by a view of other strides": ("params", _set_data(torch.t)),
+    "a parameter's data, by a view of another shape": ("params", _set_data(lambda data: data.view(2, 8))),
+    "a parameter that is replaced": ("params", lambda s: setattr(s.model[0], "weight", nn.Parameter(torch.ones(4, 4)))),
+    "a parameter that is replaced in the module's table": (
+        "params",
+        lambda s: s.model[0]._parameters.update(weight=nn.Parameter(torch.ones(4, 4))),
+    ),
+    "a module's table that is replaced": ("params", _replace_table),
+    "a parameter that is swapped": (
+        "params",
+        lambda s: torch.utils.swap_tensors(weight_of(s), nn.Parameter(torch.ones(4, 4))),
+    ),
+    "a parameter that is renamed": ("params", _rename),
+    "a parameter that is added to a module": (
+        "params",
+        lambda s: s.model[1].register_parameter("more", nn.Parameter(torch.ones(1))),
+    ),
+    "a parameter that is taken away": ("params", lambda s: delattr(s.model[2][0], "bias")),
+    "a module that is added to one that had none": (
+        "params",
+        lambda s: s.model[0].add_module("more", nn.Linear(1, 1)),
+    ),
+    "a module that is added deep inside": ("params", lambda s: s.model[2].append(nn.Linear(1, 1))),
+    "a module that is replaced": ("params", lambda s: s.model[2].__setitem__(0, nn.Linear(4, 2))),
+    "parameters that only the optimizer has": (
+        "params",
+        lambda s: s.optimizer.add_param_group({"params": [nn.Parameter(torch.ones(3))]}),
+    ),
+    "another model": ("params", lambda s: s.state.add_model(s.__dict__.setdefault("other", nn.Linear(2, 2)))),
+    "a buffer, in place": ("buffers", lambda s: s.model[1].running_mean.add_(1)),
+    "a buffer's data, by a view of another type": ("buffers", _reinterpret),
+    "a buffer that is replaced": ("buffers", lambda s: setattr(s.model[1], "running_mean", torch.ones(4))),
+    "a buffer that is added": ("buffers", lambda s: s.model[0].register_buffer("seen", torch.ones(1))),
+    "an optimizer's state, in place": ("optimizer", lambda s: s.moment.add_(1)),
+    "an optimizer's state that is replaced": ("optimizer", _replace_moment),
+    "an optimizer's state that is added": (
+        "optimizer",
+        lambda s: s.optimizer.state[weight_of(s)].update(more=torch.ones(1)),
+    ),
+    "an optimizer's state that is forgotten": ("optimizer", lambda s: s.optimizer.state.pop(weight_of(s))),
+}
+
+
+@pytest.mark.parametrize("what", CHANGES)
+def test_a_change_shows_in_the_next_digest_and_as_to_one_who_looks_for_the_first_time(what: str) -> None:
+    where, change = CHANGES[what]
+    script = Script()
+    before = script.state.digests()
+    assert script.state.digests() == before
+    change(script)
+    after = script.state.digests()
+    assert after[where] != before[where]
+    anew = known(script)
+    if "other" in script.__dict__:
+        anew.add_model(script.other)  # type: ignore[attr-defined]
+    assert after == anew.digests()
+
+
+def test_a_state_that_changes_at_every_update_is_read_as_by_one_who_looks_for_the_first_time() -> None:
+    script = Script()
+    seen = set()
+    for _ in range(5):
+        script.model(torch.ones(2, 4)).sum().backward()
+        script.optimizer.step()
+        digests = script.state.digests()
+        assert digests == known(script).digests()
+        seen.add(tuple(digests.values()))
+    assert len(seen) == 5
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float64], ids=str)
+def test_a_wrapped_model_has_the_digests_of_the_bare_one_in_any_type(dtype: torch.dtype) -> None:
+    bare, wrapped = Script(dtype), Script(dtype)
+    inner = wrapped.model
+    wrapped.model = nn.Module()
+    wrapped.model.module = inner
+    assert known(wrapped).digests() == bare.state.digests()
+
+
+def test_what_an_optimizer_keeps_beside_tensors_is_not_read() -> None:
+    script = Script()
+    before = script.state.digests()
+    script.optimizer.state[weight_of(script)]["loss of this rank"] = 3.0
+    assert script.state.digests() == before
+
+
+def test_no_model_is_kept_alive_and_its_last_tensors_are_still_read() -> None:
+    script = Script()
+    nested = weakref.ref(script.model[2])
+    before = script.state.digests()
+    del script.model
+    gc.collect()
+    assert nested() is None
+    assert script.state.digests() == before
