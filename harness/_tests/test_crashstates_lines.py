@@ -21,8 +21,12 @@ class Listener(Speaker):
         self.last: dict[int, str] = {}
         self.num_said = 0
         self.calls: list[str] = []
+        self.threads: list[object] = []
 
     def say(self, word: str, value: object) -> None:
+        if word == "threads":
+            self.threads.append(value)
+            return
         assert word == "at"
         self.num_said += 1
         self.last[threading.get_ident()] = str(value)
@@ -78,6 +82,16 @@ SCRIPTS = {
         [3],
     ),
 }
+
+
+def test_each_new_thread_says_which_it_is_once(run: Run) -> None:
+    listener = run(
+        "import threading as t\ndef f():\n  call(started.append(t.get_native_id()))\nstarted = []\ndef save():\n"
+        "  x = [t.Thread(target=f) for _ in '12']\n  [y.start() for y in x], [y.join() for y in x]\n"
+        "  call.__self__.started = started\n"
+    )
+    assert sorted(listener.threads) == sorted(listener.started)  # type: ignore[attr-defined, type-var]
+    assert len(listener.threads) == 2
 
 
 @pytest.mark.parametrize(("text", "expected"), SCRIPTS.values(), ids=SCRIPTS)

@@ -86,6 +86,60 @@ def test_who_has_received_a_message_knows_what_went_before_it(tmp_path: Path, se
     assert not knows(recording, "0after", "1before")
 
 
+READ_AHEAD = """
+    import _thread, threading, torch.distributed
+    from harness.crashstates.ranks import lines, meetings
+    class Later(torch.futures.Future):
+        pass
+    ---
+    read = []
+    if rank == 0:
+        os.mkdir(directory + "/sent")
+        os.write(peer, b"x")
+    else:
+        with lines.said(say.__self__), meetings.said(say.__self__):
+            {start}
+            while not read:
+                pass
+            os.mkdir(directory + "/ahead")
+            {meet}
+            os.mkdir(directory + "/after")
+    """
+
+
+@pytest.mark.parametrize(
+    ("start", "meet", "is_known_ahead", "is_known_after"),
+    [
+        # Python's threading does not know this one, as it does not know those of C++.
+        pytest.param(
+            "_thread.start_new_thread(lambda: read.append(os.read(peer, 1)), ())",
+            "Later().done()",
+            *(False, True),
+            id="a thread of C++ has read ahead, and the script comes back from a wait later",
+        ),
+        pytest.param(
+            "_thread.start_new_thread(lambda: read.append(os.read(peer, 1)), ())",
+            "pass",
+            *(False, False),
+            id="a thread of C++ has read ahead, and the script has not waited",
+        ),
+        pytest.param(
+            "threading.Thread(target=lambda: read.append(os.read(peer, 1))).start()",
+            "pass",
+            *(True, True),
+            id="a thread of Python has read",
+        ),
+    ],
+)
+def test_what_a_thread_has_read_ahead_the_script_knows_once_it_has_waited(
+    tmp_path: Path, start: str, meet: str, is_known_ahead: bool, is_known_after: bool
+) -> None:
+    recording = recording_of(tmp_path, READ_AHEAD.format(start=start, meet=meet), ranks=2)
+    assert recording.problems == ()
+    assert knows(recording, "ahead", "sent") == is_known_ahead
+    assert knows(recording, "after", "sent") == is_known_after
+
+
 def test_a_message_is_known_by_its_last_byte(tmp_path: Path) -> None:
     body = """
     pair = socket.socket(fileno=peer)

@@ -39,9 +39,14 @@ class _LineTracer:
         self._speaker = speaker
         self._users: dict[CodeType, bool] = {}
         self._last = threading.local()
+        self._started_in = threading.get_ident()
         self._left = MAX_LINES
 
     def on_call(self, frame: FrameType, event: str, argument: Any) -> Any:
+        if not hasattr(self._last, "place"):
+            self._last.place = None
+            if threading.get_ident() != self._started_in:
+                self._speaker.say("threads", threading.get_native_id())
         code = frame.f_code
         users = self._users.get(code)
         if users is None:
@@ -59,7 +64,7 @@ class _LineTracer:
 
     def _say(self, frame: FrameType) -> None:
         place = (frame.f_code, frame.f_lineno)
-        if getattr(self._last, "place", None) == place or self._left <= 0:
+        if self._last.place == place or self._left <= 0:
             return
         self._last.place = place
         self._left -= 1

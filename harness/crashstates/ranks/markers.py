@@ -10,7 +10,14 @@ _PREFIX = "chaos-mark "
 
 @dataclass(frozen=True)
 class Marker:
-    """``word`` is one of begin, ack (of a save: value = the step), at (value = file:line), load, loaded (value = n)."""
+    """``word`` is one of these:
+
+    begin, ack      of a save; value: the step
+    at              value: file:line
+    threads         value: thread ids of Python's threads; each one that is started later says itself
+    met             this thread has come back from where it may have waited for other ranks
+    load, loaded    value: n
+    """
 
     word: str
     value: str

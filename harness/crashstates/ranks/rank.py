@@ -12,7 +12,7 @@ from pathlib import Path
 from types import ModuleType, TracebackType
 from typing import Any
 
-from harness.crashstates.ranks import content, lines
+from harness.crashstates.ranks import content, lines, meetings
 from harness.crashstates.ranks.channel import Channel
 from harness.crashstates.ranks.hardship import obey_modes, spend
 from harness.crashstates.ranks.markers import Speaker
@@ -44,7 +44,7 @@ def be_saver(module: ModuleType, world_size: int, channel: Channel, request: Req
             module.save(Path(message["directory"]), message["step"])
         else:
             speaker.say("begin", message["step"])
-            with lines.said(speaker):
+            with lines.said(speaker), meetings.said(speaker):
                 module.save(Path(message["directory"]), message["step"])
             speaker.say("ack", message["step"])
         return Loaded("saved", f"saved step {message['step']}")

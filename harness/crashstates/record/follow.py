@@ -61,6 +61,7 @@ class Follower:
         self._made: dict[tuple[int, str], Clock] = {}  # entry -> what was known to who made it
         self._written: dict[int, Clock] = {}  # file -> what was known to who wrote it last
         self._acknowledged: list[tuple[int, Clock]] = []  # the step, and what was known to the rank at its end
+        self._pythons: dict[int, set[int]] = {}  # process that says when its threads meet -> its threads of Python
         self._births: dict[int, Call] = {}  # process or thread id -> the call that started it
         self._ahead: set[int] = set()  # lines where calls ended that were followed before their turn
 
@@ -119,7 +120,7 @@ class Follower:
     def _begin_to_send(self, call: Call) -> None:
         to = call.arguments[_SENDS[call.name]]
         if isinstance(to, Fd) and call.result:
-            self.clocks.send(self.process(call).rank, to.path, call.result)
+            self.clocks.send(self.process(call).rank, to.path, call.result, self.apart(call))
 
     def _at(self, call: Call) -> str:
         return f"{call.name}{self.where(call)}"
@@ -151,6 +152,11 @@ class Follower:
                 if birth.tid in self._sites:
                     self._sites[tid] = self._sites[birth.tid]
         return self.processes[self.threads[tid]]
+
+    def apart(self, call: Call) -> int | None:
+        """The process, if what this thread learns is not known to its rank at once; see Clocks."""
+        pid = self.threads[call.tid]
+        return None if call.tid in self._pythons.get(pid, {call.tid}) else pid
 
     def descriptors(self, call: Call) -> Descriptors:
         return self.process(call).descriptors
@@ -217,6 +223,8 @@ class Follower:
     def emit(self, call: Call, kind: Kind, path: str, **fields: Any) -> None:
         """One more operation; ``fields`` as ``Kind`` says."""
         rank = self.process(call).rank
+        if (apart := self.apart(call)) is not None:
+            self.clocks.meet(rank, apart)
         op = Operation(
             index=len(self.operations),
             rank=rank,
@@ -244,6 +252,10 @@ class Follower:
             return
         rank = self.process(call).rank
         match mark.word:
+            case "threads":
+                self._pythons.setdefault(self.threads[call.tid], set()).update(map(int, mark.value.split()))
+            case "met":
+                self.clocks.meet(rank, self.threads[call.tid])
             case "at":
                 self._sites[call.tid] = mark.value
             case "begin":  # it was told to, once all ranks had answered that they were done with the step before

@@ -36,36 +36,55 @@ class _Stream:
 
 
 class Clocks:
-    """What each rank knows. A connection carries bytes: who has read the n-th knows what went before its sending."""
+    """What each rank knows. A connection carries bytes: who has read the n-th knows what went before its sending.
+
+    Threads that are none of Python's (``apart``: their process) read ahead: what they have learned the rank knows only
+    when they meet, or when one of them does something that a crash can undo. Among themselves they know it at once.
+    """
 
     def __init__(self, ranks: int) -> None:
         self._known = [[0] * ranks for _ in range(ranks)]
+        self._apart: dict[int, Clock] = {}
         self._streams: defaultdict[str, _Stream] = defaultdict(_Stream)
 
-    def of(self, rank: int) -> Clock:
-        return tuple(self._known[rank])
+    def of(self, rank: int, apart: int | None = None) -> Clock:
+        known = tuple(self._known[rank])
+        return _both(known, self._apart[apart]) if apart in self._apart else known
 
     def tick(self, rank: int) -> Clock:
         """What ``rank`` knows once it has done one more operation."""
         self._known[rank][rank] += 1
         return self.of(rank)
 
+    def meet(self, rank: int, apart: int) -> None:
+        """``rank`` learns of all that these threads of its have learned."""
+        if (clock := self._apart.pop(apart, None)) is not None:
+            self.join(rank, clock)
+
     def join(self, rank: int, clock: Sequence[int]) -> None:
         """``rank`` learns of all that ``clock`` knows."""
-        self._known[rank] = [max(pair) for pair in zip(self._known[rank], clock, strict=True)]
+        self._known[rank] = list(_both(self._known[rank], clock))
 
-    def send(self, rank: int, path: str, size_bytes: int) -> None:
+    def send(self, rank: int, path: str, size_bytes: int, apart: int | None = None) -> None:
         """``rank`` begins to send: what it does from now on is not in the message."""
         if name := stream(path, is_sender=True):
             line = self._streams[name]
             line.ends.append((line.ends[-1] if line.ends else 0) + size_bytes)
-            line.clocks.append(self.of(rank))
+            line.clocks.append(self.of(rank, apart))
 
-    def receive(self, rank: int, path: str, size_bytes: int) -> None:
+    def receive(self, rank: int, path: str, size_bytes: int, apart: int | None = None) -> None:
         """``rank`` has received."""
         if name := stream(path, is_sender=False):
             line = self._streams[name]
             line.received_bytes += size_bytes
             message = bisect_left(line.ends, line.received_bytes)
-            if message < len(line.ends):  # else its sender is not traced
+            if message == len(line.ends):
+                return  # its sender is not traced
+            if apart is None:
                 self.join(rank, line.clocks[message])
+            else:
+                self._apart[apart] = _both(self._apart.get(apart, line.clocks[message]), line.clocks[message])
+
+
+def _both(one: Sequence[int], other: Sequence[int]) -> Clock:
+    return tuple(map(max, one, other))

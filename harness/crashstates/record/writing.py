@@ -113,7 +113,7 @@ def read(at: Follower, call: Call) -> None:
             description.offset += size_bytes
         at.learn_bytes(call, description.object)
     elif isinstance(fd, Fd) and not any("MSG_PEEK" in words(argument) for argument in call.arguments):
-        at.clocks.receive(at.process(call).rank, fd.path, size_bytes)
+        at.clocks.receive(at.process(call).rank, fd.path, size_bytes, at.apart(call))
 
 
 def lseek(at: Follower, call: Call) -> None:
