@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import threading
 from collections import OrderedDict
@@ -12,6 +13,7 @@ import torch
 
 from harness.checkpoint import files, layout, points
 
+_SMALL_BYTES = 1 << 20
 _LEAVES = (torch.Tensor, torch.nn.Parameter, int, float, complex, bool, str, bytes, type(None), torch.Size, torch.dtype)
 _crc_setting = threading.Lock()  # the setting is the whole process's
 _CONTAINERS = (dict, OrderedDict, list, tuple, set)
@@ -93,7 +95,9 @@ def load_part(dir_fd: int, name: str) -> Any:
     """
     with os.fdopen(files.open_to_read(dir_fd, name), "rb") as file:
         try:
-            return torch.load(file, map_location="cpu", weights_only=True)
+            is_small = os.fstat(file.fileno()).st_size <= _SMALL_BYTES
+            # torch reads piece by piece, with three system calls each.
+            return torch.load(io.BytesIO(file.read()) if is_small else file, map_location="cpu", weights_only=True)
         except (OSError, MemoryError):
             raise
         except Exception as error:  # torch raises nearly anything on hostile bytes

@@ -128,15 +128,15 @@ def changed(data: bytes, op: Operation) -> bytes:
 
 def key(visible: Visible) -> bytes:
     """16 bytes that are equal for equal trees: names, kinds, bytes, and the order of the files' times."""
-    hasher = blake2b(digest_size=16)
-    times = sorted({node.t_s for node in visible.values() if isinstance(node, File)})
+    times = sorted({node.t_s for node in visible.values() if type(node) is File})
+    ranks = {t_s: rank for rank, t_s in enumerate(times)}
+    words: list[str] = []
+    digests: list[bytes] = []
     for path, node in visible.items():
-        match node:
-            case File(t_s=t_s, digest=digest):
-                hasher.update(f"f {path} {times.index(t_s)}\0".encode(errors="surrogateescape"))
-                hasher.update(digest)
-            case Link(text):
-                hasher.update(f"l {path} {text}\0".encode(errors="surrogateescape"))
-            case Directory():
-                hasher.update(f"d {path}\0".encode(errors="surrogateescape"))
-    return hasher.digest()
+        if type(node) is File:
+            words.append(f"f {path} {ranks[node.t_s]}\0")
+            digests.append(node.digest)
+        else:
+            words.append(f"l {path} {node.text}\0" if type(node) is Link else f"d {path}\0")
+    text = "".join(words).encode(errors="surrogateescape")
+    return blake2b(b"".join([text, b"\0", *digests]), digest_size=16).digest()

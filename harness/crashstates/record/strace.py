@@ -27,6 +27,7 @@ _UNFINISHED = " <unfinished ...>"
 _DETACHED = "<detached ...>"
 _RECEIVING = frozenset({"read", "pread64", "recvfrom"})  # their buffers are large, and nobody asks what was in them
 _AT_FDCWD = -100
+_SHORT = 2000  # characters: longer lines hold data, and are not kept
 
 
 class Truncated(bytes):
@@ -80,9 +81,9 @@ class Call:
     error: str | None = None
     fd: Fd | None = None
     injected: bool = False
+    delayed: bool = False
     began: int = 0
     ended: int = 0
-    delayed: bool = False
 
     @property
     def is_done(self) -> bool:
@@ -150,10 +151,15 @@ class Log:
             return None
         if text.endswith(_DETACHED):
             return None
-        return _call(tid, t_s, text, began, self._line)
+        read = _parts_again if len(text) < _SHORT else _parts
+        return Call(tid, t_s, *read(text), began=began, ended=self._line)
 
 
-def _call(tid: int, t_s: float, text: str, began: int, ended: int) -> Call:
+_Parts = tuple[str, tuple[Value, ...], int | None, str | None, Fd | None, bool, bool]
+
+
+def _parts(text: str) -> _Parts:
+    """What a line says but for thread and time, as Call has it."""
     name = _NAME.match(text)
     equals = text.rindex(" = ")
     close = text.rindex(")", 0, equals)
@@ -165,19 +171,18 @@ def _call(tid: int, t_s: float, text: str, began: int, ended: int) -> Call:
     if result is None:
         raise ValueError("no result")
     fd = _DESCRIPTOR.match(outcome)
-    return Call(
-        tid,
-        t_s,
+    return (
         name[0],
         _Reader(arguments, keeps_strings=name[0] not in _RECEIVING).arguments(),
         None if result[1] == "?" else int(result[1], 0),
         result[2],
         _fd(fd) if fd else None,
         "(INJECTED" in outcome,
-        began,
-        ended,
         "(DELAYED" in outcome,
     )
+
+
+_parts_again = lru_cache(16_384)(_parts)  # loads make the same calls again and again; nobody changes a call's arguments
 
 
 def _unhex(text: str) -> bytes:
