@@ -211,6 +211,9 @@ def test_what_only_trouble_finds_is_found(host: Host, root: Path, planted: Plant
         pytest.param(
             "disk-full", POINTING, "lost-work", "returned", id="a pointer that is emptied before there is room"
         ),
+        pytest.param(
+            "killed", ENDING_THE_LAST, "lost-work", "SIGKILL", id="a save that ends the last one, and then is killed"
+        ),
         pytest.param("lying-fsync", TRUSTING, "wrong-state", "returned", id="a load that trusts the disk"),
     ],
 )
@@ -243,8 +246,9 @@ def test_whoever_owns_the_directory_while_it_lives_is_gone_before_the_next_comes
     assert any(attempt.again is not None for attempt in attempts)
 
 
-def test_a_failed_save_may_not_be_in_the_way_of_the_next(host: Host, root: Path) -> None:
-    found, _ = swept(host, EXCLUSIVE, root, "disk-full")
+@pytest.mark.parametrize("name", ["disk-full", "killed"])
+def test_a_failed_save_may_not_be_in_the_way_of_the_next(host: Host, root: Path, name: str) -> None:
+    found, _ = swept(host, EXCLUSIVE, root, name)
     failure = found.failures["refused", True]
     assert failure.example.verdict == "safe-old"
     assert failure.example.again is not None

@@ -16,8 +16,10 @@ One recording, all states. The saver runs once, on real ranks, under strace; not
       verdict    what that is worth, given what had been acknowledged
       calibration    what load returns after undisturbed saves, against which it is held
       shrink     the least that has to be lost for it to fail
+    scratch      directories for as long as it runs
     sweep        trouble while a save runs, wherever it can come, and what is loaded then
-      trouble/   the troubles: disk-full, io-error, late-visible, lying-fsync, read-only, slow, two-writers
+      trouble/   the troubles: disk-full, io-error, killed, late-visible, lying-fsync, read-only, slow,
+                 two-writers
       testbed    saves in a directory of their own each, one of them disturbed, then the load
       positions  the calls that a trouble can befall
       vain_syncs what a failed fsync leaves behind

@@ -6,7 +6,6 @@ import dataclasses
 import os
 import shutil
 import signal
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
@@ -27,6 +26,7 @@ from harness.crashstates.read.reading import Reader
 from harness.crashstates.record.recording import recorded, traced
 from harness.crashstates.record.strace import Call
 from harness.crashstates.record.tracing import Tracer, attach
+from harness.crashstates.scratch import scratch
 from harness.crashstates.trouble.base import Attempt
 from harness.crashstates.vain_syncs import without_vain_syncs
 from harness.crashstates.verdict import SAFE, Verdict
@@ -237,14 +237,14 @@ class Testbed(Closing):
         self._clear()
         loaded = {0: self._load()}
         self._clear()
-        with tempfile.TemporaryDirectory(prefix="crashstates-") as scratch:
+        with scratch() as directory:
             with self.session.start_savers() as savers:  # ended before anybody loads: some own their directory
                 for step in self.session.steps:
                     savers.save(step, self.root, is_silent=True)
-                    shutil.copytree(self.root, Path(scratch, str(step)), symlinks=True)
+                    shutil.copytree(self.root, directory / str(step), symlinks=True)
             for step in self.session.steps:
                 self._clear()
-                shutil.copytree(Path(scratch, str(step)), self.root, symlinks=True, dirs_exist_ok=True)
+                shutil.copytree(directory / str(step), self.root, symlinks=True, dirs_exist_ok=True)
                 loaded[step] = self._load()
         expected = self._readers.expected if self.session.has_expected else None
         return calibrate(loaded, expected)
@@ -352,10 +352,10 @@ class Testbed(Closing):
 def _attached(pids: tuple[int, ...], inject: str | None) -> Iterator[Tracer]:
     expressions = () if inject is None else (f"inject={inject}",)
     with (
-        tempfile.TemporaryDirectory(prefix="crashstates-") as scratch,
+        scratch() as directory,
         attach(
             pids,
-            Path(scratch, "strace.log"),
+            directory / "strace.log",
             calls=TRACED,
             string_limit_bytes=_STRING_LIMIT_BYTES,
             inject=expressions,

@@ -11,7 +11,9 @@ from pydantic import BaseModel, ConfigDict, Field, PrivateAttr
 from harness.faults.base import FORBID_EXTRA
 
 ModelName = Literal["kill", "ext4-ordered", "posix-min", "alice"]
-TroubleName = Literal["disk-full", "io-error", "late-visible", "lying-fsync", "read-only", "slow", "two-writers"]
+TroubleName = Literal[
+    "disk-full", "io-error", "killed", "late-visible", "lying-fsync", "read-only", "slow", "two-writers"
+]
 FailingVerdict = Literal["lost-work", "lost-ack", "wrong-state", "refused", "hang", "ranks-disagree"]
 
 
@@ -39,7 +41,7 @@ class SaverScenario(BaseModel):
         title: one sentence: what is saved how, and what must come of it.
         saver: path of a Python file (from this file's folder) with save(directory, step) and load(directory).
         models: the kinds of crash: kill, ext4-ordered, posix-min, alice.
-        troubles: what else goes wrong while a save runs, each tried wherever it can come: disk-full, io-error,
+        troubles: what else goes wrong while a save runs, each tried wherever it can come: disk-full, io-error, killed,
             late-visible, lying-fsync, read-only, slow, two-writers.
         most_states: how many to try of each kind; where there are more, a choice is made and said.
         seed: of that choice.

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
-import tempfile
 import time
 from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 from harness.crashstates.ranks.channel import Channel, wait_readable
 from harness.crashstates.ranks.forked import END_S, Child, Closing, Parent
+from harness.crashstates.scratch import scratch
 from harness.errors import LaunchError
 from harness.launch.base import child_environment, python_command
 
@@ -36,7 +36,8 @@ class Host(Closing):
     """
 
     def __init__(self, preload: Sequence[str] = ()) -> None:
-        self.directory = Path(tempfile.mkdtemp(prefix="crashstates-"))
+        self._scratch = ExitStack()
+        self.directory = self._scratch.enter_context(scratch())
         self._num_files = 0
         ours, theirs = Channel.pair()
         output = (self.directory / "host.txt").open("wb")
@@ -109,4 +110,4 @@ class Host(Closing):
         self._process.kill()
         self._process.wait()
         self._me.channel.close()
-        shutil.rmtree(self.directory, ignore_errors=True)
+        self._scratch.close()

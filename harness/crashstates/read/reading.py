@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-import tempfile
+from contextlib import ExitStack
 from pathlib import Path
 
 from harness.crashstates.ranks import markers
@@ -16,6 +16,7 @@ from harness.crashstates.read.memo import Memo
 from harness.crashstates.read.questions import Outside, View
 from harness.crashstates.record.strace import Call
 from harness.crashstates.record.tracing import attach
+from harness.crashstates.scratch import scratch
 from harness.crashstates.tree import Visible
 from harness.errors import RecordError
 
@@ -54,15 +55,17 @@ class Reader(Closing):
         self._looker = Looker(self._root, str(Path.cwd()), self._outside)
         self._next_comparison = 2
         self._readers = session.start_readers(is_fresh=is_fresh)
+        self._scratch = ExitStack()
         try:
-            self._log = tempfile.TemporaryDirectory(prefix="crashstates-")
+            directory = self._scratch.enter_context(scratch())
             self._tracer = attach(
                 [self._readers.pid],
-                Path(self._log.name, "readers.strace"),
+                directory / "readers.strace",
                 calls=LOOKING,
                 string_limit_bytes=_STRING_LIMIT_BYTES,
             )
         except BaseException:
+            self._scratch.close()
             self._readers.close()
             raise
 
@@ -108,7 +111,7 @@ class Reader(Closing):
             try:
                 self._tracer.close()
             finally:
-                self._log.cleanup()
+                self._scratch.close()
 
     def _read(self, visible: Visible) -> tuple[Outcome, Looks]:
         self.reads += 1

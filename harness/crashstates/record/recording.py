@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -20,6 +19,7 @@ from harness.crashstates.record.follow import Follower
 from harness.crashstates.record.namespace import Namespace, Sort
 from harness.crashstates.record.strace import Call
 from harness.crashstates.record.tracing import STRING_LIMIT_BYTES, WRITING, attach
+from harness.crashstates.scratch import scratch
 from harness.crashstates.tree import Directory, File, Link, Node, Tree
 from harness.errors import RecordError
 
@@ -107,9 +107,9 @@ def traced(
     root = root.absolute()
     if not root.is_dir() or any(root.iterdir()):
         raise RecordError(f"{root} must be an empty directory: what is saved into it is compared with the record")
-    with session.start_savers() as savers, tempfile.TemporaryDirectory() as scratch:
+    with session.start_savers() as savers, scratch() as directory:
         began_s = time.time()
-        log_path = Path(scratch, "strace.log")
+        log_path = directory / "strace.log"
         limit_bytes = STRING_LIMIT_BYTES
         with attach(savers.pids, log_path, calls=calls, string_limit_bytes=limit_bytes, inject=inject) as tracer:
             origin = Origin.of(savers.pids, root, began_s)

@@ -6,7 +6,6 @@ import ctypes
 import re
 import subprocess
 import sys
-import tempfile
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -15,6 +14,7 @@ from types import TracebackType
 from typing import IO, Self
 
 from harness.crashstates.record.strace import Call, Log
+from harness.crashstates.scratch import scratch
 from harness.errors import HarnessError, LaunchError, UnavailableError
 
 ATTACH_S = 20.0  # some ms on an idle machine
@@ -233,14 +233,14 @@ def why_unavailable() -> str | None:
     """Why strace cannot trace a running process here, with the cure; None: it can. Tries it, which takes some 0.1 s."""
     command = [sys.executable, "-I", "-S", "-c", _PROBE]
     with (
-        tempfile.TemporaryDirectory() as scratch,
+        scratch() as directory,
         subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as child,
     ):
         assert child.stdin
         assert child.stdout
         try:
             child.stdout.readline()  # it has said whom it lets trace it
-            with attach([child.pid], Path(scratch, "log"), calls=["getppid"], string_limit_bytes=16) as tracer:
+            with attach([child.pid], directory / "log", calls=["getppid"], string_limit_bytes=16) as tracer:
                 child.communicate("\n")
                 tracer.detach()
                 seen = tracer.new_calls()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import resource
 import subprocess
-import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from functools import cache
@@ -15,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from harness.crashstates.positions import WRITES
 from harness.crashstates.record.strace import Call
+from harness.crashstates.scratch import scratch
 from harness.crashstates.trouble.base import Attempt, Trouble
 from harness.errors import UnavailableError
 
@@ -87,7 +87,9 @@ def _limit(size_bytes: int) -> Callable[[int], AbstractContextManager[None]]:
 @cache
 def can_mount() -> bool:
     """Whether this process may mount a tmpfs."""
-    with tempfile.TemporaryDirectory() as place:
+    with scratch() as directory:
+        place = str(directory / "mounted")
+        Path(place).mkdir()
         if not _run("mount", "-t", "tmpfs", "-o", f"size={_PAGE_BYTES}", "tmpfs", place):
             return False
         return _run("umount", place)
