@@ -21,11 +21,10 @@ from filelock import FileLock
 from harness.errors import RecordError
 from harness.history import UNREADABLE, Baseline, History, load_history
 from harness.plan import Expect, Plan, write_plan
-from harness.wire import Event, Kind
+from harness.wire import BASELINE_JSON, Event, Kind
 
-BASELINE_JSON = "baseline.json"
 RECHECK_EVERY = 50
-FORMAT = 3  # of what is kept; raise it with every change of what a baseline holds
+FORMAT = 4  # of what is kept; raise it with every change of what a baseline holds
 _DIGESTS = ("params", "optimizer", "buffers")
 
 Launch = Callable[[Plan, Path], None]
@@ -70,7 +69,7 @@ class BaselineCache:
 
 
 def make_twin(plan: Plan) -> Plan:
-    """The same job without faults, restarts and expectations."""
+    """The same job without faults, restarts and expectations, from nothing."""
     return replace(
         plan,
         name="baseline",
@@ -80,6 +79,8 @@ def make_twin(plan: Plan) -> Plan:
         num_planned_faults=0,
         disarmed=False,
         max_restarts=0,
+        start_from=None,
+        acknowledged=None,
         expect=Expect(outcome="clean"),
         guarantees=(),
     )
@@ -92,6 +93,7 @@ def make_baseline(history: History) -> Baseline:
     sample_ids: dict[int, dict[int, list[int] | None]] = {}
     collectives: dict[int, dict[int, dict[str, list[list[Any]]]]] = {}
     magnitudes: tuple[tuple[str, int, float, float], ...] = ()
+    starts: dict[int, Mapping[str, str]] = {}
     reason = ""
     for rank in history.ranks:
         ends = history.of(Kind.EXIT, rank=rank, restart=0)
@@ -101,6 +103,8 @@ def make_baseline(history: History) -> Baseline:
         if rank == 0:
             magnitudes = tuple((n, numel, total, norm) for n, numel, total, norm in ends[-1].data.get("magnitudes", ()))
         final |= {name: ends[-1].data[name] for name in _DIGESTS if ends[-1].data.get(name) and rank == 0}
+        if (started := next(iter(history.of(Kind.STATE, rank=rank, restart=0)), None)) is not None:
+            starts[rank] = _state(started)
         steps = history.of(Kind.UPDATE, rank=rank, restart=0)
         updates[rank] = {event.step: _digests(event) for event in steps}
         sample_ids[rank] = {event.step: event.data["ids"] for event in steps}
@@ -117,6 +121,7 @@ def make_baseline(history: History) -> Baseline:
         sample_ids=sample_ids,
         collectives=collectives,
         magnitudes=magnitudes,
+        starts=starts,
         reason=reason,
     )
 
@@ -148,8 +153,12 @@ def load_baseline(run_dir: Path) -> Baseline | None:
         raise RecordError(f"{path}: no readable baseline ({error}); run the scenario again") from error
 
 
+def _state(event: Event) -> dict[str, str]:
+    return {name: event.data[name] for name in _DIGESTS}
+
+
 def _digests(event: Event) -> dict[str, str]:
-    return {name: event.data[name] for name in (*_DIGESTS, "rng")}
+    return _state(event) | {"rng": event.data["rng"]}
 
 
 def _run(twin: Plan, run_dir: Path, launch: Launch) -> History:
@@ -249,5 +258,6 @@ def _from_json(raw: dict[str, Any]) -> Baseline:
         raw[name] = {
             int(rank): {int(step): value for step, value in steps.items()} for rank, steps in raw[name].items()
         }
+    raw["starts"] = {int(rank): digests for rank, digests in raw.get("starts", {}).items()}
     raw["magnitudes"] = tuple(tuple(values) for values in raw["magnitudes"])
     return Baseline(**raw)

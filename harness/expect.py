@@ -123,7 +123,7 @@ def _happened(history: History, verdicts: dict[str, Verdict]) -> str:
     parts: list[str] = [expect.outcome]
     if history.restarts:
         parts.append(f"{history.restarts} restart{'s' * (history.restarts > 1)}")
-    if resumed is not None and history.restarts:
+    if resumed is not None and (history.restarts or history.plan.start_from is not None):
         parts.append(f"resumed from step {resumed}")
     parts += [f"found {_describe(b)}" for b in expect.broken]
     return ", ".join([*parts, f"{count} guarantees hold"])
@@ -268,7 +268,7 @@ def _wrong_resume(history: History) -> Iterator[_Problem]:
     wanted = history.plan.expect.resume_step
     if wanted is None:
         return
-    if history.restarts == 0 and load_of(history, 0, 0) is None:
+    if history.restarts == 0 and history.plan.start_from is None and load_of(history, 0, 0) is None:
         yield _Problem(f"a resume from step {wanted} is expected, and there was no restart")
         return
     steps = {}

@@ -67,6 +67,7 @@ class Baseline:
             ``params`` and ``optimizer``; empty if the script has no model.
         updates: per rank, per step: the digests of the state after that update (``params optimizer buffers``, and
             ``rng`` if the random generators repeat themselves from run to run).
+        starts: per rank the digests of the state before the first update (``params optimizer buffers``).
         sample_ids: per rank, per step: the sample ids of that update, None if unknown.
         collectives: per rank, per step, per phase: what it sent, in order: (op, reduce_op, numel, dtype).
         magnitudes: of rank 0's final parameters: (name, number of elements, sum, L2 norm).
@@ -79,6 +80,7 @@ class Baseline:
     sample_ids: Mapping[int, Mapping[int, list[int] | None]]
     collectives: Mapping[int, Mapping[int, Mapping[str, Sequence[Sequence[Any]]]]] = field(default_factory=dict)
     magnitudes: tuple[tuple[str, int, float, float], ...] = ()
+    starts: Mapping[int, Mapping[str, str]] = field(default_factory=dict)
     reason: str = ""
 
 

@@ -38,6 +38,8 @@ class Plan:
         steps, save_every: of one uninterrupted run, for workloads that take them; None for a user's own script.
         collective_timeout_s < deadline_s: the bounds; the test's own timeout is above both.
         env: further environment of the ranks.
+        start_from: absolute path of the directory, or archive of a crash state, that the job begins with; or None.
+        acknowledged: the newest step whose save had been reported done there; None: nobody knows, or nothing is there.
         preload: packages that the warm parent imports once.
         tolerance: None asks for byte-equal final states, a number for a relative difference at most so large.
         guarantees: names asked for by the scenario; empty means all that apply.
@@ -63,6 +65,8 @@ class Plan:
     collective_timeout_s: float = 5.0
     deadline_s: float = 60.0
     env: dict[str, str] = field(default_factory=dict)
+    start_from: str | None = None
+    acknowledged: int | None = None
     preload: tuple[str, ...] = ()
     tolerance: float | None = None
     guarantees: tuple[str, ...] = ()
@@ -104,6 +108,8 @@ def make_plan(
         collective_timeout_s=scenario.collective_timeout_s,
         deadline_s=scenario.deadline_s,
         env=dict(scenario.env),
+        start_from=None if scenario.start_path is None else str(scenario.start_path),
+        acknowledged=scenario.acknowledged,
         preload=scenario.preload,
         tolerance=scenario.tolerance,
         guarantees=scenario.guarantees,
@@ -204,6 +210,9 @@ def _problem(plan: Plan) -> str | None:
     for field_name in ("collective_timeout_s", "deadline_s"):
         if type(value := getattr(plan, field_name)) not in (int, float):
             return f"{field_name} must be a number, not {value!r}"
+    for field_name, kind in (("acknowledged", int), ("start_from", str)):
+        if type(value := getattr(plan, field_name)) not in (kind, type(None)):
+            return f"{field_name} must be null or of type {kind.__name__}, not {value!r}"
     for field_name in ("name", "script", "title", "launcher", "device"):
         if not isinstance(value := getattr(plan, field_name), str):
             return f"{field_name} must be a string, not {value!r}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -19,6 +19,8 @@ from harness.leases import VISIBLE_ENV, gpu_pool
 from harness.plan import Plan, write_plan
 from harness.probes import torch_facts
 from harness.report.stored import write_verdicts
+from harness.start_from import load_start
+from harness.wire import CHECKPOINTS
 
 LEASE_TIMEOUT_S = 600.0
 
@@ -68,16 +70,21 @@ class Session:
         Raises:
             UnavailableError: this machine lacks GPUs that the plan needs.
             LaunchError: the ranks could not be started or ended.
-            RecordError: the run directory cannot be written or read.
+            RecordError: the run directory cannot be written or read, or what the job begins with cannot be read.
         """
+        start = None if plan.start_from is None else load_start(Path(plan.start_from))
+        if start is not None and plan.acknowledged is None:
+            plan = replace(plan, acknowledged=start.acknowledged)
         run_dir = self._new_run_dir(plan)
         try:
             with self._devices(plan) as env:
                 run_dir.mkdir(parents=True)
                 write_plan(plan, run_dir)
-                self._launch(plan, run_dir, env)
                 baseline = self._baselines.get(plan, lambda twin, at: self._launch(twin, at, env), fresh=self._fresh)
-            write_baseline(baseline, run_dir)
+                write_baseline(baseline, run_dir)  # before the launch: by it ranks tell at which step they begin
+                if start is not None:
+                    start.put(run_dir / CHECKPOINTS)
+                self._launch(plan, run_dir, env)
             history = load_history(run_dir)
             judgement = judge(history, baseline)
             write_verdicts(judgement, run_dir)

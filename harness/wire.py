@@ -43,6 +43,7 @@ GUARANTEE_NAMES: tuple[GuaranteeName, ...] = get_args(GuaranteeName)  # each has
 RUN_DIR_ENV = "CHAOS_RUN_DIR"  # the run directory: ranks find plan.json there and write their records
 PLAN_JSON = "plan.json"
 OUTCOME_JSON = "outcome.json"
+BASELINE_JSON = "baseline.json"
 VERDICTS_JSON = "verdicts.json"
 LAUNCHER_LOG = "launcher.log"
 CHECKPOINTS = "checkpoints"

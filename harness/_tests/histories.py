@@ -75,7 +75,8 @@ class Story:
                 self.load(rank, load)
         self.step = load or 0
         for rank in self.alive:
-            self.tell(rank, Kind.STATE, phase="optimizer_step", **digests(self.step))
+            told = {"matched_step": self.step if self.step or self.restart else None, "claimed_step": load}
+            self.tell(rank, Kind.STATE, phase="optimizer_step", **digests(self.step), **told)
         return self
 
     def load(self, rank: int, step: int | None) -> Self:
@@ -266,6 +267,7 @@ def baseline(ranks: int = 2, steps: int = 12, **changes: Any) -> Baseline:
         "repeatable": True,
         "final": digests(steps),
         "updates": {rank: {s: {**digests(s), "rng": f"rng-{s}"} for s in every} for rank in range(ranks)},
+        "starts": {rank: digests(0) for rank in range(ranks)},
         "sample_ids": {rank: {step: sample_ids(step, rank, ranks) for step in every} for rank in range(ranks)},
     }
     return Baseline(**fields | changes)

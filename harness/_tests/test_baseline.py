@@ -61,12 +61,20 @@ def launch(warm_launcher: Launcher) -> Launches:
     return Launches(warm_launcher)
 
 
-def test_a_twin_has_no_faults() -> None:
+def test_a_twin_has_no_faults_and_begins_with_nothing() -> None:
     plan = Plan(
-        name="a", script="s", ranks=2, expect=Expect(outcome="recovers"), faults=(Kill(rank=1),), max_restarts=3
+        name="a",
+        script="s",
+        ranks=2,
+        expect=Expect(outcome="recovers"),
+        faults=(Kill(rank=1),),
+        max_restarts=3,
+        start_from="/left",
+        acknowledged=5,
     )
     twin = make_twin(plan)
     assert (twin.faults, twin.max_restarts, twin.expect.outcome) == ((), 0, "clean")
+    assert (twin.start_from, twin.acknowledged) == (None, None)
 
 
 def test_it_is_run_twice_and_then_kept(tmp_path: Path, make_plan: Callable[..., Plan], launch: Launches) -> None:
@@ -76,6 +84,8 @@ def test_it_is_run_twice_and_then_kept(tmp_path: Path, make_plan: Callable[..., 
     assert first.repeatable
     assert set(first.updates) == {0, 1}
     assert list(first.updates[0]) == [1, 2, 3]
+    assert first.starts.keys() == {0, 1}
+    assert first.starts[0]["params"] != first.updates[0][1]["params"]
     assert first.final["params"] == first.updates[0][3]["params"]
     assert cache.get(replace(make_plan(), name="another", faults=(), launcher="torchrun"), launch) == first
     assert launch.count == 2

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from harness.__main__ import BROKEN, OK, UNKNOWN, main
+from harness.crashstates.archive import read_archive
 from harness.crashstates.record.tracing import why_unavailable
 
 pytestmark = pytest.mark.skipif(why_unavailable() is not None, reason=f"strace: {why_unavailable()}")
@@ -120,6 +121,21 @@ def test_a_kept_state_fails_again_until_it_is_mended(
     saver.write_text(saver.read_text().replace("        return data", "        if len(data) == 9000: return data"))
     assert main(["crashstates", str(saver), "--replay", str(archives[0])]) == OK
     assert "now: safe-" in capsys.readouterr().out
+
+
+def test_of_each_way_to_be_safe_a_state_is_kept_as_well(
+    saver: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["crashstates", str(saver), "--keep", str(tmp_path / "kept")]) == OK
+    archives = sorted((tmp_path / "kept").iterdir(), key=lambda path: path.name[2:])
+    assert [path.name[2:] for path in archives] == ["safe-new.tar", "safe-old.tar"]
+    assert "missing" not in capsys.readouterr().out
+    kept = {read_archive(path).verdict: read_archive(path) for path in archives}
+    assert (kept["safe-new"].acked, kept["safe-new"].begun) == (3, 3)
+    assert (kept["safe-old"].acked, kept["safe-old"].begun) == (2, 3)
+    for path in archives:
+        assert main(["crashstates", str(saver), "--replay", str(path)]) == OK
+        assert f"now: {read_archive(path).verdict}: " in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

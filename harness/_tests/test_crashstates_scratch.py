@@ -36,7 +36,9 @@ def owner(place: Path, *words: str) -> tuple[subprocess.Popen[str], Path]:
 
 
 @pytest.mark.parametrize("words", [(), ("mount",)], ids=["with files", "with a file system mounted in it"])
-def test_the_next_one_removes_what_a_killed_one_has_left_and_nothing_else(tmp_path: Path, words: tuple[str, ...]) -> None:
+def test_the_next_one_removes_what_a_killed_one_has_left_and_nothing_else(
+    tmp_path: Path, words: tuple[str, ...]
+) -> None:
     if words and not can_mount():
         pytest.skip("this process may not mount a tmpfs; run as root")
     killed, left = owner(tmp_path, *words)

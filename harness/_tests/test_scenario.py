@@ -217,6 +217,26 @@ ONE_PROBLEM = {
         ["s.toml:3: max_restarts: 0: fault[0] ends a rank at restart 0 and the job must recover: at least 1 is needed",
          "resume_step: 10: nothing resumes with max_restarts = 0"],
     ),
+    "a recovery from nothing": (
+        ('[[fault]]\nkind = "kill"\nrank = 1\nat = { step = 12, phase = "backward" }\n', ""),
+        ["expect.outcome: \"recovers\": recovers needs something to recover from; add a [[fault]] or start_from"],
+    ),
+    "a start that is not there": (
+        ("max_restarts = 1", 'max_restarts = 1\nstart_from = "kept/1-lost-ack.tar"'),
+        ['s.toml:4: start_from: "kept/1-lost-ack.tar": ', "is not there; paths start at the scenario file's folder"],
+    ),
+    "a start that is a device": (
+        ("max_restarts = 1", 'max_restarts = 1\nstart_from = "/dev/null"'),
+        ["s.toml:4: start_from: ", "/dev/null is neither a directory nor an archive"],
+    ),
+    "an acknowledged save of no start": (
+        ("max_restarts = 1", "max_restarts = 1\nacknowledged = 5"),
+        ["s.toml:4: acknowledged: 5: is said of what start_from names; give it, or leave this out"],
+    ),
+    "an acknowledged save before the first": (
+        ("max_restarts = 1", 'max_restarts = 1\nstart_from = "."\nacknowledged = -1'),
+        ["s.toml:5: acknowledged: -1: must be greater than or equal to 0"],
+    ),
     "a resume where nothing is saved": (
         ("resume_step = 10", "resume_step = 11"),
         ["s.toml:12: expect.resume_step: 11: nothing is saved there; allowed: each multiple of save_every = 5"],

@@ -10,7 +10,7 @@ from typing import Any
 
 from harness.checks.base import Verdict, guarantee, invalid, not_applicable, unknown, valid
 from harness.checks.never_loaded import unloaded_save
-from harness.checks.records import listed, saved_step, state_of
+from harness.checks.records import listed, load_of, saved_step, start_step, state_of
 from harness.history import Baseline, History
 from harness.wire import Event, Kind
 
@@ -155,9 +155,11 @@ def _maybe_started_without(history: History) -> Verdict | None:
 @guarantee("AcknowledgedSurvives", "a save that was reported done is still there after any crash")
 def acknowledged_survives(history: History, _: Baseline | None) -> Verdict:
     saves = history.of(Kind.SAVE_END)
-    if not saves:
+    if not saves and not history.plan.acknowledged:
         return not_applicable("no save was reported done")
-    compared = 0
+    if verdict := _lost_before(history):
+        return verdict
+    compared = len(_started(history)) if history.plan.acknowledged else 0
     for load in _loads(history):
         before = [e for e in saves if e.t_ns < load.t_ns]
         if not before:
@@ -176,6 +178,38 @@ def acknowledged_survives(history: History, _: Baseline | None) -> Verdict:
     if not compared:
         return not_applicable("nothing was loaded after the first save")
     return valid(f"{compared} loads found the newest save that was reported done")
+
+
+def _lost_before(history: History) -> Verdict | None:
+    """What ``start_from`` was known to hold, and the first launch that got so far did not go on from."""
+    acknowledged = history.plan.acknowledged
+    if not acknowledged:
+        return None
+    for rank, state in _started(history).items():
+        started = start_step(history, rank, state.restart)
+        if started is None:
+            return unknown(f"nothing tells from which step rank {rank} went on; {acknowledged} was due", state)
+        if started[0] < acknowledged:
+            given = f"step {started[0]}" if started[0] else "nothing"
+            return invalid(
+                f"the save of step {acknowledged} had been reported done before the crash, but rank {rank} went on "
+                f"from {given}",
+                started[1],
+                step=acknowledged,
+                seen={"start_from": history.plan.start_from},
+            )
+    return None
+
+
+def _started(history: History) -> dict[int, Event]:
+    """Of each rank the first load, or else state, that a launch of it went on from."""
+    found: dict[int, Event] = {}
+    for restart in range(history.restarts + 1):
+        for rank in history.ranks:
+            started = load_of(history, rank, restart) or state_of(history, rank, restart)
+            if started is not None:
+                found.setdefault(rank, started)
+    return found
 
 
 @guarantee("RetentionSafe", "once a save is done there is at every instant a complete checkpoint")

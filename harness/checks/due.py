@@ -57,10 +57,11 @@ class Owed:
 def unlike_due(history: History, restart: int, baseline: Baseline | None) -> Owed | None:
     """The one rank that parted from the fault-free run while all others kept to it, as far as each came.
 
-    Only of the first launch, and only if it failed: a resumed one sends other collectives. Ranks that all leave that
+    Only of a launch from zero, and only if it failed: a resumed one sends other collectives. Ranks that all leave that
     run's order do something else together; nobody is named for it.
     """
-    if baseline is None or not baseline.repeatable or restart != 0 or 0 not in failed_restarts(history):
+    is_resumed = restart != 0 or history.plan.start_from is not None
+    if baseline is None or not baseline.repeatable or is_resumed or 0 not in failed_restarts(history):
         return None
     due = {rank: _due(baseline, rank) for rank in history.ranks}
     orders = [[d.what for d in line] for line in due.values()]

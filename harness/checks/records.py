@@ -64,9 +64,23 @@ def start_step(history: History, rank: int, restart: int) -> tuple[int, Event] |
     """
     if (load := load_of(history, rank, restart)) is not None:
         return load.data["loaded_step"] or 0, load
-    if (state := state_of(history, rank, restart)) is not None:
+    state = state_of(history, rank, restart)
+    if state is not None and not _is_unplaced(history, state):
         return state.step, state
     return None
+
+
+def unplaced(history: History) -> Event | None:
+    """The first state that a job which began with ``start_from`` went on from, and that is of no known step.
+
+    The steps of that process are counted from 0 then, and mean nothing.
+    """
+    return next((e for e in history.of(Kind.STATE) if _is_unplaced(history, e)), None)
+
+
+def _is_unplaced(history: History, state: Event) -> bool:
+    told = (state.data.get("matched_step"), state.data.get("claimed_step"))
+    return history.plan.start_from is not None and told == (None, None)
 
 
 def saved_step(event: Event) -> int:

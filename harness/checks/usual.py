@@ -45,7 +45,7 @@ def unlike_elsewhere(
 def _due(history: History, restart: int, rank: int, place: Event, baseline: Baseline | None) -> int | None:
     """How many collectives this rank should send in this step and phase; None if nothing tells."""
     done = [e.step for e in history.of(Kind.UPDATE, rank=rank, restart=restart)]
-    from_zero = done[0] == 1 if done else restart == 0
+    from_zero = done[0] == 1 if done else restart == 0 and history.plan.start_from is None
     if baseline is not None and rank in baseline.collectives and from_zero and place.phase != "init":
         # A resumed launch sends other collectives in its first steps than the undisturbed one in those steps.
         return len(baseline.collectives[rank].get(place.step, {}).get(place.phase, ()))

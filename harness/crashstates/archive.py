@@ -1,4 +1,4 @@
-"""A failing state as one small file, which shows the failure again later and elsewhere.
+"""A state as one small file, which shows the failure again later and elsewhere, and which a job can begin with.
 
 state.json       what it is: verdict, model, reason, what was lost, what undisturbed saves load as
 checkpoints/     the directory as the crash left it
@@ -41,15 +41,19 @@ class Archive:
     visible: Visible
 
 
-def write_archives(found: Examination, directory: Path) -> list[Path]:
+def write_archives(found: Examination, directory: Path, *, with_safe: bool = False) -> list[Path]:
     """One archive a finding, below ``directory``; returns their paths in the order of the findings.
+
+    Args:
+        with_safe: one of a state of each safe verdict as well.
 
     Raises:
         RecordError: it cannot be written.
     """
     try:
         directory.mkdir(parents=True, exist_ok=True)
-        return [_write(found, f, directory / f"{i}-{f.verdict}.tar") for i, f in enumerate(found.findings, 1)]
+        findings = [*found.findings, *(found.safe if with_safe else ())]
+        return [_write(found, f, directory / f"{i}-{f.verdict}.tar") for i, f in enumerate(findings, 1)]
     except OSError as error:
         raise RecordError(f"{directory}: cannot be written ({error.strerror}); set --keep DIR") from error
 
@@ -96,7 +100,10 @@ def read_archive(path: Path) -> Archive:
             visible: Visible = {}
             for name in sorted(members):
                 if (inside := name.removeprefix(f"{PREFIX}/")) != name and inside not in ("", STATE_JSON):
-                    visible[inside] = _node(tar, members[name])
+                    node = _node(tar, members[name])
+                    if (above := inside.rpartition("/")[0]) and not isinstance(visible.get(above), Directory):
+                        raise ValueError(f"{name!r:.80} is in no directory of the archive")
+                    visible[inside] = node
             return Archive(
                 file=str(about["file"]),
                 verdict=about["verdict"],
@@ -111,7 +118,7 @@ def read_archive(path: Path) -> Archive:
 
 
 def _node(tar: tarfile.TarFile, member: tarfile.TarInfo) -> File | Link | Directory:
-    if ".." in member.name.split("/") or member.name.startswith("/"):
+    if not {"", ".", ".."}.isdisjoint(member.name.split("/")):
         raise ValueError(f"{member.name!r:.80} leads out of the directory")
     if member.isdir():
         return Directory()

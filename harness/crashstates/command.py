@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,6 +16,7 @@ from harness.crashstates.explore import DEFAULT_MOST
 from harness.crashstates.models import MODEL_NAMES
 from harness.crashstates.ranks.session import Host, Session
 from harness.crashstates.read.reading import Reader
+from harness.crashstates.scratch import scratch
 from harness.crashstates.sweep import sweep
 from harness.crashstates.trouble import TROUBLES
 from harness.crashstates.verdict import SAFE
@@ -59,7 +59,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help=f"no crashes, but trouble while a save runs, wherever it can come: {', '.join(TROUBLES)} (default: all)",
     )
     parser.add_argument("--json", action="store_true", help="print the report as JSON")
-    parser.add_argument("--keep", type=Path, metavar="DIR", help="keep one archive of a state for each way to fail")
+    parser.add_argument(
+        "--keep",
+        type=Path,
+        metavar="DIR",
+        help="keep an archive of a state for each way to fail, and of one for each way to be safe",
+    )
     parser.add_argument("--replay", type=Path, metavar="ARCHIVE", help="load this kept state again, and nothing else")
     parser.add_argument(
         "--directory",
@@ -84,7 +89,7 @@ def run(options: argparse.Namespace) -> int:
         else:
             models = options.model or MODEL_NAMES
             found = examine(options.file, root, models=models, most=options.most, seed=options.seed)
-    archives = write_archives(found, options.keep) if options.keep is not None and found.findings else []
+    archives = write_archives(found, options.keep, with_safe=True) if options.keep is not None else []
     if options.json:
         print(json.dumps(to_json(found) | {"archives": [str(path) for path in archives]}, indent=1))
     else:
@@ -130,8 +135,8 @@ def work_directory(place: Path | None = None) -> Iterator[Path]:
     """A new, empty checkpoint directory in a directory of its own; in memory if ``place`` is None and there is room."""
     if place is None and os.access(_IN_MEMORY, os.W_OK):
         place = _IN_MEMORY
-    with tempfile.TemporaryDirectory(prefix="chaos-crashstates-", dir=place) as name:
-        root = Path(name, "checkpoints")
+    with scratch(place) as directory:
+        root = directory / "checkpoints"
         root.mkdir()
         yield root
 

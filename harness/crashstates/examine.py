@@ -30,7 +30,7 @@ MOST_READS = 500  # to shrink them
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """One way to fail, at its smallest.
+    """One way to fail, at its smallest; or what is safe though much was lost.
 
     Attributes:
         model: the weakest that allows it.
@@ -39,7 +39,7 @@ class Finding:
         last: the last operation that was done, which must not come before what was lost is durable.
         next: the one that was not done any more; None at the end of a save.
         state: a state that shows it.
-        num_states: how many states fail with it.
+        num_states: how many states fail with it, or have the verdict.
     """
 
     verdict: Verdict
@@ -62,6 +62,7 @@ class Examination:
         shares: what of each model was looked at.
         verdicts: how many states have which.
         reads: how often the reader really ran; the other states differ only in what it never looked at.
+        safe: of each safe verdict one state after the first save had begun: most acknowledged, then most lost.
         static: orders that are wrong by themselves.
         sweeps: what came of injected trouble.
         calibration: verdicts of undisturbed saves that do not load, or not as ``expected(step)`` says.
@@ -74,6 +75,7 @@ class Examination:
     shares: list[Share] = field(default_factory=list)
     verdicts: Counter[Verdict] = field(default_factory=Counter)
     findings: list[Finding] = field(default_factory=list)
+    safe: list[Finding] = field(default_factory=list)
     static: list[StaticFinding] = field(default_factory=list)
     sweeps: list[Sweep] = field(default_factory=list)
     calibration: list[tuple[Verdict, str]] = field(default_factory=list)
@@ -159,15 +161,21 @@ class _Examiner:
         if not self._calibrate(explorer):
             return
         failing: list[_Failing] = []
+        safest: dict[Verdict, State] = {}
         for state in explorer.states():
             verdict, _ = self.verdict(state)
             self._found.verdicts[verdict] += 1
             if verdict not in SAFE:
                 failing.append(_Failing(state.situation, state.chosen, verdict))
+            elif state.begun and (verdict not in safest or _hardship(state) > _hardship(safest[verdict])):
+                safest[verdict] = state
             if self._on_state is not None:
                 self._on_state(state, verdict)
         self._found.shares = explorer.shares
         self._found.findings = self._explain(explorer, failing)
+        self._found.safe = [
+            self._described(explorer, state, self._found.verdicts[verdict]) for verdict, state in safest.items()
+        ]
 
     def _calibrate(self, explorer: Explorer) -> bool:
         """Learn what load returns after undisturbed saves; False if that tells nothing."""
@@ -215,18 +223,21 @@ class _Examiner:
         def is_same(state: State) -> bool:
             return self.verdict(state)[0] == fail.verdict
 
-        state = shrink(explorer, explorer.state(fail.situation, fail.chosen), is_same)
+        return self._described(explorer, shrink(explorer, explorer.state(fail.situation, fail.chosen), is_same))
+
+    def _described(self, explorer: Explorer, state: State, num_states: int = 0) -> Finding:
+        verdict, reason = self.verdict(state)
         order, cut = explorer.models.order, state.situation.cut
         ahead = [order.next(cut, rank) for rank in order.ahead(cut)]
         return Finding(
-            verdict=fail.verdict,
+            verdict=verdict,
             model=state.situation.model,
-            reason=self.verdict(state)[1],
+            reason=reason,
             losses=tuple(losses(state.situation, state.chosen)),
             last=order.operations(cut)[-1],
             next=min(ahead, key=lambda op: op.index, default=None),
             state=state,
-            num_states=0,
+            num_states=num_states,
         )
 
 
@@ -241,6 +252,12 @@ class _Failing:
     @property
     def lost(self) -> frozenset[int]:
         return _lost(losses(self.situation, self.chosen))
+
+
+def _hardship(state: State) -> tuple[int, int]:
+    """How much there was to lose, and how much of what was done the crash took."""
+    units = zip(state.situation.units, state.chosen, strict=True)
+    return state.acked, sum(fate != unit.kept for unit, fate in units)
 
 
 def _explains(finding: Finding, fail: _Failing) -> bool:

@@ -52,13 +52,18 @@ def _lines(found: Examination) -> Iterator[str]:
 
 
 def finding_lines(finding: Finding) -> Iterator[str]:
-    """One way to fail: what happens, what was lost and before what it must be durable, and the missing call."""
+    """One way to fail: what happens, what was lost and before what it must be durable, and the missing call.
+
+    Of a safe state: what happens and what was lost.
+    """
     yield f"{finding.verdict} ({finding.num_states} states): {verdict.MEANING[finding.verdict]}"
     yield f"  when {MODELS_IN_WORDS[finding.model]}; the reader {finding.reason.splitlines()[0]}"
     for loss in finding.losses:
         first = lost_operations(loss)[0]
         yield f"  lost: {operation(first)}: {loss.fate.word}"
-    if finding.losses:
+    if finding.verdict in SAFE:
+        yield f"  after {operation(finding.last)}"
+    elif finding.losses:
         yield f"  kept: {operation(finding.last)}"
         yield f"  missing: {missing_call(finding.losses[0], finding.last)}"
     else:
@@ -120,11 +125,15 @@ def _coverage(found: Examination) -> Iterator[str]:
         f"{len(recording.operations)} operations on {recording.ranks} rank{'s'[: recording.ranks > 1]}; "
         f"{total} states: {counts}"
     )
+    more = ""
     for share in found.shares:
         how = (
             "all of them" if share.is_exhaustive else "a bounded choice: each single loss, then pairs, then drawn ones"
         )
-        yield f"  {share.model}: {share.states} states from {share.tried} of {share.possible} fates, {how}"
+        # A crash is where it comes and what it loses there; many leave the same.
+        crashes = f"{share.tried} of {share.possible} possible crashes, {how}"
+        yield f"  {share.model}: {share.states} {more}states from {crashes}"
+        more = "more "
     took_s = found.seconds.get("judge", 0.0)
     yield (
         f"the reader ran {found.reads} times; the other states differ only where it does not look"
@@ -149,8 +158,8 @@ def to_json(found: Examination) -> dict[str, Any]:
             {
                 "model": share.model,
                 "states": share.states,
-                "fates_tried": share.tried,
-                "fates_possible": share.possible,
+                "crashes_tried": share.tried,
+                "crashes_possible": share.possible,
                 "exhaustive": share.is_exhaustive,
             }
             for share in found.shares
@@ -162,9 +171,10 @@ def to_json(found: Examination) -> dict[str, Any]:
 
 
 def finding_json(finding: Finding) -> dict[str, Any]:
+    is_safe = finding.verdict in SAFE
     return {
         "verdict": finding.verdict,
-        "is_safe": finding.verdict in SAFE,
+        "is_safe": is_safe,
         "model": finding.model,
         "reason": finding.reason,
         "states": finding.num_states,
@@ -174,7 +184,7 @@ def finding_json(finding: Finding) -> dict[str, Any]:
         ],
         "last": _operation_json(finding.last),
         "next": None if finding.next is None else _operation_json(finding.next),
-        "missing": missing_call(finding.losses[0], finding.last) if finding.losses else None,
+        "missing": missing_call(finding.losses[0], finding.last) if finding.losses and not is_safe else None,
     }
 
 

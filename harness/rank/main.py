@@ -134,7 +134,8 @@ def _install(recorder: Recorder, run_dir: Path, rank: int, restart: int) -> tupl
         restart=restart,
         meeting_s=plan["collective_timeout_s"] / 2,  # the other ranks wait for these, and must not give up first
     )
-    steps = Steps(recorder, step_of_state(run_dir, rank, restart))
+    resolve_step = step_of_state(run_dir, rank, restart, has_start=plan["start_from"] is not None)
+    steps = Steps(recorder, resolve_step)
     recorder.on_phase = triggers.at_phase
     collectives.install(recorder, triggers, timeout_s=plan["collective_timeout_s"], safe_teardown=safe_teardown)
     steps.install()

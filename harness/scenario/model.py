@@ -54,7 +54,7 @@ class Expect:
         outcome: clean (no fault is planned: an audit of the script), recovers (the job ends well and every guarantee
             holds), stops (it ends in bounded time and the first cause is named), detected (the stack stays silent,
             the harness names what is broken), refuses (bad input or state is refused with a clear error).
-        resume_step: the step of the checkpoint that the last restart must have loaded; 0: there was none yet.
+        resume_step: the step of the checkpoint that the last launch must have gone on from; 0: there was none yet.
         restarts: how many restarts there must have been; left out: any number within max_restarts.
         broken: for detected: the guarantees that must be found broken.
         message: for refuses: words that the refusal must contain.
@@ -86,6 +86,10 @@ class Scenario(BaseModel):
         collective_timeout_s: bound of one collective, in seconds; must be below deadline_s.
         deadline_s: bound of the whole run, in seconds.
         env: further environment variables of the ranks.
+        start_from: path (from this file's folder) of what a crash left of an earlier run of the same job: a directory,
+            or an archive that crashstates --keep wrote. A copy of it is in {checkpoints} when the job begins; the
+            fault-free run begins with nothing.
+        acknowledged: the newest step whose save had been reported done in start_from; left out: what the archive says.
         preload: packages that the warm parent imports once, such as a model library of yours.
         tolerance: largest relative difference of the final state from the fault-free run; left out: byte-equal.
         guarantees: those to be judged; left out: all that apply.
@@ -108,6 +112,8 @@ class Scenario(BaseModel):
     collective_timeout_s: float = Field(5.0, gt=0, allow_inf_nan=False)
     deadline_s: float = Field(60.0, gt=0, allow_inf_nan=False)
     env: dict[str, str] = Field(default_factory=dict)
+    start_from: str | None = Field(None, min_length=1)
+    acknowledged: int | None = Field(None, ge=0)
     preload: tuple[str, ...] = ()
     tolerance: float | None = Field(None, gt=0, allow_inf_nan=False)
     guarantees: tuple[GuaranteeName, ...] = ()
@@ -125,6 +131,14 @@ class Scenario(BaseModel):
     def script(self) -> Path:
         """Absolute path of the training script; it need not exist."""
         return script_of(self.workload, self._file)
+
+    @property
+    def start_path(self) -> Path | None:
+        """Absolute path of what the job begins with; None: nothing. It need not exist."""
+        if self.start_from is None:
+            return None
+        folder = Path.cwd() if self._file is None else self._file.parent
+        return (folder / Path(self.start_from).expanduser()).resolve()
 
     @property
     def planned_steps(self) -> int | None:

@@ -6,6 +6,7 @@ loader: nothing is reported that may vanish when something else is mended.
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from itertools import combinations
@@ -63,6 +64,19 @@ def workload_exists(scenario: Scenario) -> Iterator[Problem]:
             yield unknown_name(("workload",), scenario.workload, known, "workload")
     elif not scenario.script.is_file():
         yield Problem(("workload",), f"there is no file {scenario.script}; paths start at the scenario file's folder")
+
+
+def start_is_there(scenario: Scenario) -> Iterator[Problem]:
+    """What the job begins with; what is in an archive is looked at when it runs."""
+    path = scenario.start_path
+    if path is None:
+        if scenario.acknowledged is not None:
+            yield Problem(("acknowledged",), "is said of what start_from names; give it, or leave this out")
+    elif not path.is_dir() and not path.is_file():
+        what = "is neither a directory nor an archive" if path.exists() else "is not there"
+        yield Problem(("start_from",), f"{path} {what}; paths start at the scenario file's folder")
+    elif not os.access(path, os.R_OK | os.X_OK if path.is_dir() else os.R_OK):
+        yield Problem(("start_from",), f"{path} may not be read; make it readable")
 
 
 def bounds_are_nested(scenario: Scenario) -> Iterator[Problem]:
@@ -178,8 +192,8 @@ def outcome_fits_faults(scenario: Scenario) -> Iterator[Problem]:
     match scenario.expect.outcome:
         case "clean" if scenario.faults:
             yield Problem(outcome, "clean is a run without faults; leave the faults out, or expect another outcome")
-        case "recovers" if not scenario.faults:
-            wants = "recovers needs a fault to recover from; add a [[fault]], or expect clean"
+        case "recovers" if not scenario.faults and scenario.start_from is None:
+            wants = "recovers needs something to recover from; add a [[fault]] or start_from, or expect clean"
             yield Problem(outcome, wants, needs=(("fault",),))
         case "recovers":
             for path, fault in _numbered(scenario):
@@ -205,7 +219,7 @@ def expectation_is_possible(scenario: Scenario) -> Iterator[Problem]:
         path: Path = ("expect", "resume_step")
         if expect.resume_step != 0 and not _is_saved(scenario, expect.resume_step):
             yield Problem(path, f"nothing is saved there; {_saved(scenario)}, or 0 for no checkpoint yet", needs=_SAVES)
-        if scenario.max_restarts == 0:
+        if scenario.max_restarts == 0 and scenario.start_from is None:
             yield Problem(path, "nothing resumes with max_restarts = 0; allow one or leave it out", needs=(budget,))
     if expect.broken and expect.outcome not in ("detected", "stops"):
         yield Problem(("expect", "broken"), f"nothing may be broken when the outcome is {expect.outcome}")
@@ -221,6 +235,7 @@ def expectation_is_possible(scenario: Scenario) -> Iterator[Problem]:
 
 RULES: tuple[Rule, ...] = (
     workload_exists,
+    start_is_there,
     bounds_are_nested,
     names_stand_once,
     environment_is_free,

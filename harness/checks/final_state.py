@@ -1,0 +1,109 @@
+"""Does a job end where an undisturbed one ends?"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from harness.checks.base import Verdict, guarantee, invalid, not_applicable, unknown, valid
+from harness.checks.records import ended_well, exits, unplaced
+from harness.checks.replicas import SHARED
+from harness.history import Baseline, History
+from harness.wire import Event, Kind
+
+
+@guarantee("EndsLikeBaseline", "the final state is byte-equal to that of the fault-free run")
+def ends_like_baseline(history: History, baseline: Baseline | None) -> Verdict:
+    if not ended_well(history):
+        return not_applicable("the run failed: it has no final state")
+    final = exits(history, history.restarts)
+    with_model = {rank: e for rank, e in final.items() if e.data.get("params")}
+    if final and not with_model:
+        if any(e.restart == history.restarts for e in history.of(Kind.UPDATE)):
+            return unknown("updates are on record, but no final state", next(iter(final.values())))
+        return not_applicable("the script has no model on record")
+    if missing := [rank for rank in history.ranks if rank not in with_model]:
+        return unknown(f"the final state of rank {missing[0]} is not on record")
+    if baseline is None:
+        return unknown("there is no fault-free run to compare with")
+    if history.plan.tolerance is not None:
+        return _near_final(baseline, with_model, history.plan.tolerance)
+    if baseline.repeatable is False:
+        reason = baseline.reason or "two fault-free runs gave different digests"
+        return unknown(f"the script is not repeatable: {reason}")
+    if not baseline.final:
+        return unknown(f"the fault-free run tells no final state: {baseline.reason or 'it has no model'}")
+    return (
+        _unlike_final(history, baseline, with_model)
+        or _unlike_buffers(history, baseline)
+        or valid(f"{' and '.join(SHARED)} of {len(with_model)} ranks equal the fault-free run's")
+    )
+
+
+def _unlike_final(history: History, baseline: Baseline, final: Mapping[int, Event]) -> Verdict | None:
+    for what in SHARED:
+        for rank, event in sorted(final.items()):
+            if what not in baseline.final or event.data[what] == baseline.final[what]:
+                continue
+            first = _first_unlike(history, baseline, rank, what)
+            when = "" if first is None else f", and first differ after update {first.step}"
+            return invalid(
+                f"the final {what} of rank {rank} are not those of the fault-free run{when}",
+                first or event,
+                seen={"final": event.data[what], "fault-free": baseline.final[what]},
+            )
+    return None
+
+
+def _unlike_buffers(history: History, baseline: Baseline) -> Verdict | None:
+    """The first update after which rank 0 has other buffers than in the fault-free run.
+
+    Rank 0's alone: its buffers are those that are saved and that DDP spreads; the others' may be local statistics.
+    """
+    last: dict[int, Event] = {e.step: e for e in history.of(Kind.UPDATE) if e.rank == 0}
+    expected = baseline.updates.get(0, {})
+    if not last or max(last) not in expected or last[max(last)].data["buffers"] == expected[max(last)]["buffers"]:
+        return None
+    at = next(e for step, e in sorted(last.items()) if e.data["buffers"] != expected.get(step, {}).get("buffers"))
+    return invalid(
+        f"the final buffers of rank 0 are not those of the fault-free run, and first differ after update {at.step}",
+        at,
+        seen={"buffers": at.data["buffers"], "fault-free": expected[at.step]["buffers"]},
+    )
+
+
+def _near_final(baseline: Baseline, final: Mapping[int, Event], tolerance: float) -> Verdict:
+    """Whether each parameter tensor may lie within ``tolerance`` of the fault-free run's, relative to its size.
+
+    Elements that differ by at most tolerance * |element| change the norm by at most tolerance * norm, and the sum by at
+    most tolerance * sqrt(elements) * norm (Cauchy-Schwarz): more than that in either is a difference beyond it.
+    """
+    if not baseline.magnitudes:
+        return unknown(f"the fault-free run tells no final parameters: {baseline.reason or 'it has no model'}")
+    largest = 0.0
+    for rank, event in sorted(final.items()):
+        found = {name: values for name, *values in event.data.get("magnitudes", ())}
+        for name, numel, total, norm in baseline.magnitudes:
+            if name not in found or found[name][0] != numel:
+                return invalid(f"rank {rank} ends without the parameter {name} of {numel} elements", event)
+            scale = norm or 1.0
+            apart = max(abs(found[name][2] - norm) / scale, abs(found[name][1] - total) / (scale * numel**0.5))
+            if not apart <= tolerance:  # NaN is beyond every tolerance
+                return invalid(
+                    f"parameter {name} of rank {rank} ends {apart:.3g} away from the fault-free run, "
+                    f"the scenario allows {tolerance:g}",
+                    event,
+                    seen={"sum and norm": found[name][1:], "fault-free": [total, norm]},
+                )
+            largest = max(largest, apart)
+    return valid(f"the parameters of {len(final)} ranks end within {largest:.2g} of the fault-free run's")
+
+
+def _first_unlike(history: History, baseline: Baseline, rank: int, what: str) -> Event | None:
+    """The first update of the rank whose digest is not the baseline's."""
+    if unplaced(history) is not None:
+        return None  # its steps have other numbers
+    expected = baseline.updates.get(rank, {})
+    for event in history.of(Kind.UPDATE):
+        if event.rank == rank and event.data[what] != expected.get(event.step, {}).get(what, event.data[what]):
+            return event
+    return None
