@@ -12,10 +12,11 @@ import psutil
 import pytest
 
 from harness._tests.random_trees import near_visible, random_visible
+from harness.crashstates.examine import examine
 from harness.crashstates.ranks.forked import Closing
 from harness.crashstates.ranks.outcome import Hung, Loaded
 from harness.crashstates.ranks.session import Host, Session
-from harness.crashstates.read.reading import Reader
+from harness.crashstates.read.reading import Doubtful, Reader
 from harness.crashstates.record.tracing import why_unavailable
 from harness.crashstates.tree import Directory, File, Link, Visible
 from harness.errors import LaunchError, RecordError
@@ -341,6 +342,70 @@ class TestRanksThatAreKept:
             reader.outcome({"a": File(b"%d" % n, T)})
         assert reader.problems == []
         assert reader.reads == 9 + 3  # the second, the fourth and the eighth twice
+
+    @pytest.mark.parametrize(
+        ("keeps_raised", "num_processes"),
+        [
+            pytest.param(True, 1 + 3, id="go on after they raised, but for the comparisons"),
+            pytest.param(False, 9 + 3, id="do not go on after they raised"),
+        ],
+    )
+    def test_after_they_raised(
+        self, host: Host, open_reader: Open, tmp_path: Path, keeps_raised: bool, num_processes: int
+    ) -> None:
+        log = tmp_path / "pids"
+        body = f"print(os.getpid(), file=open({str(log)!r}, 'a'))\nraise ValueError((directory / 'a').read_bytes())"
+        reader = open_reader(host, body, "import os", is_fresh=False, keeps_raised=keeps_raised)
+        for n in range(9):
+            reader.outcome({"a": File(b"%d" % n, T)})
+        assert reader.problems == []
+        assert len(set(log.read_text().split())) == num_processes
+
+    def test_doubt_themselves_if_what_raised_is_not_the_same_in_a_fresh_one(
+        self, host: Host, open_reader: Open
+    ) -> None:
+        body = "seen.append((directory / 'a').read_bytes())\nif len(seen) == 1: raise ValueError\nreturn seen[-1]"
+        reader = open_reader(host, body, "seen = []", is_fresh=False, keeps_raised=True)
+        reader.outcome({"a": File(b"1", T)})
+        with pytest.raises(Doubtful):
+            reader.outcome({"a": File(b"2", T)})
+
+
+MISLED = """
+import os
+
+misled = []
+
+def save(directory, step):
+    with open(directory / "last", "w") as file:
+        for part in (f"{step} ", "b", "c ", "d", "e", " f"):
+            file.write(part)
+            file.flush()
+        os.fsync(file.fileno())
+    fd = os.open(directory, os.O_RDONLY)
+    os.fsync(fd)
+    os.close(fd)
+
+def load(directory):
+    if misled:
+        return "what a failed load has left behind"
+    if not (directory / "last").exists():
+        return None
+    words = (directory / "last").read_text().split()
+    if len(words) < 4:
+        misled.append(words)
+        raise ValueError
+    return words
+"""
+
+
+def test_a_load_that_a_failed_one_misleads_is_read_again_in_new_processes(host: Host, tmp_path: Path) -> None:
+    file = tmp_path / "users.py"
+    file.write_text(MISLED)
+    (tmp_path / "root").mkdir()
+    found = examine(file, tmp_path / "root", models=["kill"], host=host)
+    assert found.problems == []
+    assert {str(verdict) for verdict in found.failing} == {"refused"}
 
 
 def test_several_ranks_may_be_fresh_for_each_read(torch_host: Host, open_reader: Open) -> None:

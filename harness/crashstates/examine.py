@@ -18,7 +18,7 @@ from harness.crashstates.models import MODEL_NAMES, ModelName, Situation
 from harness.crashstates.operation import Operation, Recording
 from harness.crashstates.ranks.outcome import Outcome
 from harness.crashstates.ranks.session import LOAD_S, Host, Session
-from harness.crashstates.read.reading import Reader
+from harness.crashstates.read.reading import Doubtful, Reader
 from harness.crashstates.record.recording import record
 from harness.crashstates.shrink import Loss, losses, lost_operations, shrink
 from harness.crashstates.sweep import Sweep, Swept
@@ -120,7 +120,7 @@ def examine(
         root: where to save and to load; an empty directory.
         host: a process that has imported what the file needs; None: one of its own.
         load_deadline_s: a load that takes longer hangs.
-        on_state: told of every state with its verdict.
+        on_state: told of every state with its verdict; of all again if what a failed load left behind misled the next.
 
     Raises:
         SaverError: the file cannot be used, or its save fails undisturbed.
@@ -134,11 +134,21 @@ def examine(
         found.problems += recording.problems
         if found.problems:
             return found
-        with Reader(session, root, deadline_s=load_deadline_s, is_fresh=False) as reader, _timed(found, "judge"):
-            _Examiner(found, session, recording, reader, on_state).run(models, most, seed)
-            found.reads = reader.reads
-            found.problems += reader.problems
-    return found
+
+        def judged(*, keeps_raised: bool) -> Examination:
+            anew = Examination(file=file, recording=recording, static=found.static, seconds=found.seconds)
+            reader = Reader(session, root, deadline_s=load_deadline_s, is_fresh=False, keeps_raised=keeps_raised)
+            with reader:
+                _Examiner(anew, session, recording, reader, on_state).run(models, most, seed)
+                anew.reads = reader.reads
+                anew.problems += reader.problems
+            return anew
+
+        with _timed(found, "judge"):
+            try:
+                return judged(keeps_raised=True)
+            except Doubtful:
+                return judged(keeps_raised=False)
 
 
 class _Examiner:
@@ -216,8 +226,9 @@ class _Examiner:
         visible = finding.state.visible
         usual, fresh = self._reader.outcome(visible), self._reader.read(visible)
         if usual != fresh:
-            words = f"load is not repeatable: of the same directory it once {usual}, and in new processes it {fresh}"
-            self._found.problems.append(words)
+            self._reader.doubt(
+                f"load is not repeatable: of the same directory it once {usual}, and in new processes it {fresh}"
+            )
 
     def _finding(self, explorer: Explorer, fail: _Failing) -> Finding:
         def is_same(state: State) -> bool:

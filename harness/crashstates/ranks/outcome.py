@@ -100,6 +100,11 @@ class Outcome:
         return all(isinstance(rank, Loaded) for rank in self.ranks)
 
     @property
+    def has_raised_alike(self) -> bool:
+        """All ranks raised the same at the same line."""
+        return len(set(self.ranks)) == 1 and isinstance(self.ranks[0], Raised)
+
+    @property
     def cause(self) -> RankOutcome:
         """Of the first rank that failed by itself, not for another's sake; of rank 0 if none failed."""
         for rank in self.ranks:

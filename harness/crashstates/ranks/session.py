@@ -236,16 +236,20 @@ class Savers(_Ranks):
 
 
 class Readers(_Ranks):
-    """Ranks that load; forked anew whenever one of them failed. A context manager that ends them.
+    """Ranks that load; forked anew when one of them failed. A context manager that ends them.
 
     Attributes:
         is_fresh: they are forked anew for every load; may be changed.
+        keeps_raised: they go on when all raised the same; may be changed.
+        has_kept_raised: ranks that had raised have gone on.
         pid: their common parent, which runs nothing of the user's: attach strace here, and all ranks are traced.
     """
 
     def __init__(self, file: Path, world_size: int, parent: Parent, directory: Path, *, is_fresh: bool) -> None:
         directory.mkdir()
         self.is_fresh = is_fresh
+        self.keeps_raised = False
+        self.has_kept_raised = False
         self._me = parent.fork("readers", directory, "readers")
         self._above = parent
         super().__init__(
@@ -314,11 +318,13 @@ class Readers(_Ranks):
         self.prepare()
         self._has_loaded = True
         outcome, imported = call(self._parent, self._ranks, request, deadline_s)
-        if self.is_fresh or not outcome.has_returned:
+        if imported - self._preloaded:  # else all who are forked from now on would import it
+            self._parent.preload(sorted(imported - self._preloaded))
+            self._preloaded |= imported
+        if not self.is_fresh and self.keeps_raised and outcome.has_raised_alike:
+            self.has_kept_raised = True
+        elif self.is_fresh or not outcome.has_returned:
             self._end()
-            if imported - self._preloaded:
-                self._parent.preload(sorted(imported - self._preloaded))
-                self._preloaded |= imported
             self._fork()
         return outcome
 

@@ -23,6 +23,10 @@ from harness.errors import RecordError
 _STRING_LIMIT_BYTES = 256  # markers; names are always whole
 
 
+class Doubtful(Exception):
+    """Ranks that went on after they had raised may have been misled by it: read all again without ``keeps_raised``."""
+
+
 class Reader(Closing):
     """The session's ranks, loading one state after the other from ``root``. A context manager.
 
@@ -32,6 +36,7 @@ class Reader(Closing):
         deadline_s: how long one load may take.
         is_fresh: fork the ranks anew for each read; None: only if there is one. Ranks that are kept are compared with
             fresh ones now and then: where they differ, load keeps something in memory, and all are fresh from then on.
+        keeps_raised: ranks that are kept go on when all of them raised the same, which leaves more behind in memory.
 
     Attributes:
         reads: how often load was really called.
@@ -40,7 +45,13 @@ class Reader(Closing):
     """
 
     def __init__(
-        self, session: Session, root: Path, *, deadline_s: float = LOAD_S, is_fresh: bool | None = None
+        self,
+        session: Session,
+        root: Path,
+        *,
+        deadline_s: float = LOAD_S,
+        is_fresh: bool | None = None,
+        keeps_raised: bool = False,
     ) -> None:
         self.reads = 0
         self.answered = 0
@@ -55,6 +66,7 @@ class Reader(Closing):
         self._looker = Looker(self._root, str(Path.cwd()), self._outside)
         self._next_comparison = 2
         self._readers = session.start_readers(is_fresh=is_fresh)
+        self._readers.keeps_raised = keeps_raised
         self._scratch = ExitStack()
         try:
             directory = self._scratch.enter_context(scratch())
@@ -99,6 +111,16 @@ class Reader(Closing):
         self._outside_written |= looks.outside_written
         return outcome
 
+    def doubt(self, problem: str) -> None:
+        """Two loads of one state differed.
+
+        Raises:
+            Doubtful
+        """
+        if self._readers.has_kept_raised:
+            raise Doubtful
+        self._tell(problem)
+
     def expected(self, step: int) -> Outcome:
         """What the file's ``expected(step)`` returns on each rank."""
         return self._readers.expected(step, self._deadline_s)
@@ -132,7 +154,7 @@ class Reader(Closing):
         if fresh != outcome:
             self._readers.is_fresh = True
             self._memo = Memo()
-            self._tell(
+            self.doubt(
                 f"load keeps something in memory from call to call: {outcome} after other loads, and {fresh} in a "
                 "process of its own; what was told of earlier states may be wrong"
             )
