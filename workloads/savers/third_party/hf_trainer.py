@@ -6,6 +6,8 @@ import torch
 from transformers import GPT2Config, GPT2LMHeadModel, Trainer, TrainerCallback, TrainingArguments
 from transformers.trainer_utils import get_last_checkpoint
 
+steps = (1, 2)
+
 TOKENS = [{"input_ids": torch.arange(8), "labels": torch.arange(8)}] * 2
 
 
