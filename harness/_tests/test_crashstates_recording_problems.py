@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from harness._tests.recorded_savers import calls_of, done, recording_of
-from harness.crashstates.record.recording import recorded
+from harness.crashstates.record.recording import late_changes, recorded
 from harness.crashstates.record.strace import Truncated
 from harness.crashstates.record.tracing import why_unavailable
 from harness.errors import RecordError
@@ -267,3 +267,27 @@ def test_a_write_that_is_longer_than_the_log_keeps_is_a_problem(tmp_path: Path) 
     ]
     problems = recorded(cut, origin, (1,)).problems
     assert "a write of 1000 bytes is longer than the record keeps (write)" in problems
+
+
+def test_what_goes_on_after_a_save_has_returned_is_named(tmp_path: Path) -> None:
+    body = """
+    done = threading.Event()
+    ---
+    def write():
+        go.wait()
+        os.mkdir(f"{directory}/late-{step}")
+        done.set()
+    go = threading.Event()
+    os.mkdir(f"{directory}/in-time-{step}")
+    threading.Thread(target=write).start()
+    say("ack", step)
+    go.set()
+    done.wait()
+    done.clear()
+    say("begin", step)
+    """
+    recording = recording_of(tmp_path, body, steps=(1, 2))
+    assert [text.partition(": ")[0] for text in late_changes(recording)] == [
+        f"something goes on after the save of step {step} has returned (mkdir of late-{step}, rank 0)"
+        for step in (1, 2)
+    ]

@@ -176,21 +176,25 @@ def test_a_job_that_ends_like_the_undisturbed_one_is_byte_equal_and_says_which_u
     kept: Kept, session: Session
 ) -> None:
     start = kept("store", "safe-old")
-    judgement = judged(session, "store", start, 'outcome = "recovers"')
-    verdicts = {verdict.guarantee: verdict for verdict in judgement.verdicts}
     acked = read_archive(start).acked
     assert acked > 0
+    judgement = judged(session, "store", start, f'outcome = "recovers"\nresume_step = {acked}')
+    verdicts = {verdict.guarantee: verdict for verdict in judgement.verdicts}
     for name in ("RollbackExact", "EndsLikeBaseline", "SamplesOnce", "AcknowledgedSurvives", "NewestCompleteLoads"):
         assert verdicts[name].outcome == "valid", verdicts[name]
     assert f"the {acked} before them are of an earlier run" in verdicts["SamplesOnce"].reason
 
 
-@pytest.mark.parametrize("verdict", ["lost-ack", "wrong-state"])
+@pytest.mark.parametrize(
+    ("job", "verdict", "resume_step"),
+    [("renamed_without_sync", "lost-ack", "2"), ("stale_optimizer", "wrong-state", "{begun}")],
+)
 def test_a_scenario_that_expects_recovery_fails_on_a_state_that_foretells_none(
-    kept: Kept, session: Session, verdict: Verdict
+    kept: Kept, session: Session, job: str, verdict: Verdict, resume_step: str
 ) -> None:
-    job = "renamed_without_sync" if verdict == "lost-ack" else "stale_optimizer"
-    assert judged(session, job, kept(job, verdict), 'outcome = "recovers"').outcome == "failed"
+    start = kept(job, verdict)
+    expect = filled(f'outcome = "recovers"\nresume_step = {resume_step}', read_archive(start))
+    assert judged(session, job, start, expect).outcome == "failed"
 
 
 def test_trouble_that_is_not_triggered_proves_nothing(kept: Kept, session: Session) -> None:

@@ -42,8 +42,29 @@ def test_torch_save_and_load_with_a_path(run: Run) -> None:
         assert seen(history, rank) == [("foreign_save", "torch.save", path), ("foreign_load", "torch.load", path)]
 
 
-def test_an_open_file_has_no_path(run: Run) -> None:
-    """What is saved into one may be a message as well, so that only the load says anything."""
+@pytest.mark.parametrize(
+    "opened",
+    ["open({}, 'wb')", "io.FileIO({}, 'w')", "pathlib.Path({}).open('wb')", "tempfile.NamedTemporaryFile(dir={}[:-2])"],
+)
+def test_torch_save_to_a_file_that_the_script_has_opened(run: Run, opened: str) -> None:
+    text = f"""
+import io, pathlib, tempfile
+with {opened.format("f'{sys.path[0]}/{rank}.pt'" if "Temporary" not in opened else "f'{sys.path[0]}//'")} as file:
+    torch.save({{}}, file)
+    file.flush()
+    torch.load(open(file.name, "rb"))
+    print("opened", file.name, flush=True)
+"""
+    history = run(text)
+    (save, load) = seen(history)
+    assert save[:2] == ("foreign_save", "torch.save")
+    assert load[:2] == ("foreign_load", "torch.load")
+    assert save[2] == load[2]
+    assert save[2] is not None
+
+
+def test_what_is_no_file_has_no_path(run: Run) -> None:
+    """What is saved into memory may be a message as well, so that only the load says anything."""
     history = run("import io\nfile = io.BytesIO()\ntorch.save({}, file)\nfile.seek(0)\ntorch.load(file)\n")
     assert history.outcome.exit_code == 0
     assert seen(history) == [("foreign_load", "torch.load", None)]

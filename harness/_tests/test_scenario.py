@@ -233,6 +233,22 @@ ONE_PROBLEM = {
         ("max_restarts = 1", "max_restarts = 1\nacknowledged = 5"),
         ["s.toml:4: acknowledged: 5: is said of what start_from names; give it, or leave this out"],
     ),
+    "a start that nobody is held to": (
+        (GOOD[GOOD.index("max_restarts") :], 'start_from = "."\n[expect]\noutcome = "recovers"\n'),
+        ["s.toml:4: expect.resume_step: missing: with start_from, the step that the job must go on from"],
+    ),
+    "a start that the script is not told of": (
+        ('"ddp_mlp"', f'"{__file__}"\nstart_from = "."'),
+        ["s.toml:3: start_from: ", "is copied into {checkpoints}, which none of args names", "add it to args"],
+    ),
+    "an argument that is nearly one that is replaced": (
+        ("max_restarts = 1", 'max_restarts = 1\nargs = ["--out", "{checkpoint}"]'),
+        ["s.toml:4: args[1]: ", "{checkpoint} is not replaced; these are: ", "did you mean '{checkpoints}'?"],
+    ),
+    "a field of the whole scenario in a fault": (
+        ("rank = 1\n", "rank = 1\ntolerance = 0.1\n"),
+        ["s.toml:8: fault[0].tolerance: 0.1: is a field of the whole scenario: write it above the first [[fault]]"],
+    ),
     "an acknowledged save before the first": (
         ("max_restarts = 1", 'max_restarts = 1\nstart_from = "."\nacknowledged = -1'),
         ["s.toml:5: acknowledged: -1: must be greater than or equal to 0"],

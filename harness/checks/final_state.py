@@ -11,7 +11,7 @@ from harness.history import Baseline, History
 from harness.wire import Event, Kind
 
 
-@guarantee("EndsLikeBaseline", "the final state is byte-equal to that of the fault-free run")
+@guarantee("EndsLikeBaseline", "the final state is that of the fault-free run, byte for byte or within the tolerance")
 def ends_like_baseline(history: History, baseline: Baseline | None) -> Verdict:
     if not ended_well(history):
         return not_applicable("the run failed: it has no final state")

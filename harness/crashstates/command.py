@@ -95,7 +95,9 @@ def run(options: argparse.Namespace) -> int:
     else:
         print(report(found))
         for path in archives:
-            print(f"  kept {path}; again: python -m harness crashstates {options.file} --replay {path}")
+            kept = read_archive(path)
+            steps = f"step {kept.acked or 'none'} acknowledged, step {kept.begun or 'none'} begun"
+            print(f"  kept {path} ({steps}); again: python -m harness crashstates {options.file} --replay {path}")
     return EXIT_CODES[found.outcome]
 
 
@@ -123,6 +125,8 @@ def examine_scenario(scenario: SaverScenario, *, disarm: bool = False) -> Examin
 
 def _replay(file: Path, path: Path, root: Path) -> int:
     kept = read_archive(path)
+    if Path(kept.file).name != file.name:
+        print(f"note: {path} was left by saves of {kept.file}")
     with Session(file) as session, Reader(session, root) as reader:
         now, reason = verdict_of(reader.outcome(kept.visible), kept.truth, kept.acked, kept.begun)
     print("\n".join(kept.lines))

@@ -19,7 +19,7 @@ from harness.crashstates.operation import Operation, Recording
 from harness.crashstates.ranks.outcome import Outcome
 from harness.crashstates.ranks.session import LOAD_S, Host, Session
 from harness.crashstates.read.reading import Doubtful, Reader
-from harness.crashstates.record.recording import record
+from harness.crashstates.record.recording import late_changes, record
 from harness.crashstates.shrink import Loss, losses, lost_operations, shrink
 from harness.crashstates.sweep import Sweep, Swept
 from harness.crashstates.verdict import SAFE, Truth, Verdict
@@ -133,6 +133,7 @@ def examine(
         found.static = static_findings(recording)
         found.problems += recording.problems
         if found.problems:
+            found.problems = [*late_changes(recording), *found.problems]  # what the others may well come from
             return found
 
         def judged(*, keeps_raised: bool) -> Examination:
@@ -142,6 +143,8 @@ def examine(
                 _Examiner(anew, session, recording, reader, on_state).run(models, most, seed)
                 anew.reads = reader.reads
                 anew.problems += reader.problems
+            if anew.problems:
+                anew.problems = [*late_changes(recording), *anew.problems]
             return anew
 
         with _timed(found, "judge"):

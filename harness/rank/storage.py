@@ -1,7 +1,8 @@
 """The checkpoint store's failpoints, and ``torch.save`` and ``torch.load`` for scripts that use nothing else.
 
-The store reports through ``harness.checkpoint.points``. For ``torch.save`` to a path there are the failpoints
-``torch.save:before``, ``torch.save:after`` and, as a write that can be torn, ``torch.save``.
+The store reports through ``harness.checkpoint.points``. For ``torch.save`` to a path, or to a file that the script has
+opened itself (as it must to call fsync), there are the failpoints ``torch.save:before``, ``torch.save:after`` and, as a
+write that can be torn, ``torch.save``.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import functools
 import io
 import os
+import tempfile
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -69,25 +71,30 @@ def install(recorder: Recorder, triggers: Triggers, steps: Steps) -> None:
 
     @functools.wraps(save)
     def seen_save(obj: Any, f: Any, *args: Any, **kwargs: Any) -> None:
-        if listener.is_busy or not isinstance(f, (str, os.PathLike)):
+        path = _path(f)
+        if listener.is_busy or path is None:
             save(obj, f, *args, **kwargs)
             return
         steps.enter("save")
         triggers.at_failpoint("torch.save:before")
         buffer = io.BytesIO()
         if (part_bytes := _part(triggers, obj, buffer, args, kwargs)) is not None:
-            Path(f).write_bytes(buffer.getbuffer()[:part_bytes])
+            part = buffer.getbuffer()[:part_bytes]
+            if hasattr(f, "write"):
+                f.write(part)
+                f.flush()
+            else:
+                Path(path).write_bytes(part)
             die()
         save(obj, f, *args, **kwargs)
-        recorder.emit(Kind.FOREIGN_SAVE, by="torch.save", path=os.fspath(f))
+        recorder.emit(Kind.FOREIGN_SAVE, by="torch.save", path=path)
         triggers.at_failpoint("torch.save:after")
 
     @functools.wraps(load)
     def seen_load(f: Any, *args: Any, **kwargs: Any) -> Any:
         if not listener.is_busy:
             steps.enter("load")
-            path = os.fspath(f) if isinstance(f, (str, os.PathLike)) else None
-            recorder.emit(Kind.FOREIGN_LOAD, by="torch.load", path=path)
+            recorder.emit(Kind.FOREIGN_LOAD, by="torch.load", path=_path(f))
         return load(f, *args, **kwargs)
 
     def _part(triggers: Triggers, obj: Any, buffer: io.BytesIO, args: Any, kwargs: Any) -> int | None:
@@ -98,3 +105,13 @@ def install(recorder: Recorder, triggers: Triggers, steps: Steps) -> None:
 
     torch.save, torch.load = seen_save, seen_load
     foreign_saves.install(recorder)
+
+
+def _path(f: Any) -> str | None:
+    """Of a path, or of a file that was opened by one; None: what is saved goes elsewhere, into a message perhaps."""
+    if isinstance(f, (str, os.PathLike)):
+        return os.fspath(f)
+    name = getattr(f, "name", None)
+    if isinstance(name, (str, os.PathLike)) and isinstance(f, io.IOBase | tempfile._TemporaryFileWrapper):
+        return os.fspath(name)
+    return None

@@ -6,7 +6,9 @@ loader: nothing is reported that may vanish when something else is mended.
 
 from __future__ import annotations
 
+import difflib
 import os
+import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from itertools import combinations
@@ -25,8 +27,11 @@ Rule = Callable[[Scenario], Iterator[Problem]]
 
 SAVE_FAILPOINTS = {
     **FAILPOINTS,
-    "torch.save": Failpoint(writer="every", during="save", doc="torch.save to a path, in any script", torn=True),
+    "torch.save": Failpoint(
+        writer="every", during="save", doc="torch.save to a path or an opened file, in any script", torn=True
+    ),
 }
+REPLACED = ("run_dir", "checkpoints", "steps", "save_every", "seed")  # in braces, in the script's arguments
 _SET_BY_LAUNCHER = {RUN_DIR_ENV, "RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"}
 _WORLD: Path = ("ranks",)
 _LENGTH: tuple[Path, ...] = (("steps",), ("workload",))
@@ -77,6 +82,16 @@ def start_is_there(scenario: Scenario) -> Iterator[Problem]:
         yield Problem(("start_from",), f"{path} {what}; paths start at the scenario file's folder")
     elif not os.access(path, os.R_OK | os.X_OK if path.is_dir() else os.R_OK):
         yield Problem(("start_from",), f"{path} may not be read; make it readable")
+    elif (
+        scenario.script.is_file()
+        and is_own_script(scenario.workload)
+        and not any("{checkpoints}" in arg for arg in scenario.args)
+    ):
+        wants = "is copied into {checkpoints}, which none of args names: the script would not find it; add it to args"
+        yield Problem(("start_from",), wants, needs=(("args",), ("workload",)))
+    elif scenario.expect.outcome == "recovers" and scenario.expect.resume_step is None:
+        wants = "missing: with start_from, the step that the job must go on from, so that one which reads nothing fails"
+        yield Problem(("expect", "resume_step"), wants, needs=(("expect",),))
 
 
 def bounds_are_nested(scenario: Scenario) -> Iterator[Problem]:
@@ -112,6 +127,12 @@ def arguments_are_free(scenario: Scenario) -> Iterator[Problem]:
     for n, arg in enumerate(scenario.args):
         if "\0" in arg:
             yield Problem(("args", n), "is no argument of a command: no zero byte in it")
+        for name in re.findall(r"\{(\w+)\}", arg):
+            # Other braces are the script's own; a near miss would name a directory that all runs share.
+            if name not in REPLACED and (near := difflib.get_close_matches(name, REPLACED, n=1, cutoff=0.8)):
+                names = ", ".join(f"{{{name}}}" for name in REPLACED)
+                wants = f"{{{name}}} is not replaced; these are: {names}; did you mean '{{{near[0]}}}'?"
+                yield Problem(("args", n), wants, nearest=f"{{{near[0]}}}")
 
 
 def fault_is_possible(scenario: Scenario) -> Iterator[Problem]:

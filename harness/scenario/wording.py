@@ -95,12 +95,14 @@ def problems_of(error: ValidationError, raw: Any, model: type[BaseModel] = Scena
     found: dict[Path, Problem] = {}
     for detail in error.errors(include_url=False, include_input=False):
         cls = _class_around(detail["loc"], model)
-        problem = _problem(detail["type"], detail["loc"], detail["msg"], detail.get("ctx", {}), raw, cls)
+        problem = _problem(detail["type"], detail["loc"], detail["msg"], detail.get("ctx", {}), raw, cls, model)
         found.setdefault(problem.path, problem)  # a field of several types is reported once for each of them
     return list(found.values())
 
 
-def _problem(kind: str, loc: Path, message: str, context: dict[str, Any], raw: Any, around: type) -> Problem:
+def _problem(
+    kind: str, loc: Path, message: str, context: dict[str, Any], raw: Any, around: type, model: type[BaseModel]
+) -> Problem:
     path: Path = (*loc[:2], *loc[3:]) if loc[0] == "fault" else loc  # pydantic puts the fault's kind in between
     name = str(path[-1])
     if len(path) > 2 and path[0] == "fault" and path[2] == "rank" and kind != "missing":
@@ -109,7 +111,11 @@ def _problem(kind: str, loc: Path, message: str, context: dict[str, Any], raw: A
         return Problem(path, "must be an array of tables: write [[fault]] with two brackets above each fault")
     match kind:
         case "extra_forbidden" | "unexpected_keyword_argument":
-            return replace(unknown_name(path, name, _fields_of(around), "field"), nearest=None)
+            problem = replace(unknown_name(path, name, _fields_of(around), "field"), nearest=None)
+            if len(path) > 1 and name in _fields_of(model):
+                above = f"[[{path[0]}]]" if path[0] == "fault" else f"[{path[0]}]"
+                return replace(problem, text=f"is a field of the whole scenario: write it above the first {above}")
+            return problem
         case "missing":
             meaning = described(around).get(name, "required")
             return Problem(path, f"missing: {meaning.rstrip('.')}")

@@ -149,6 +149,23 @@ def recorded(calls: Sequence[Call], origin: Origin, steps: Sequence[int]) -> Rec
     return replace(recording, problems=tuple(dict.fromkeys(problems)))
 
 
+def late_changes(recording: Recording) -> Iterator[str]:
+    """What a rank still did to the checkpoint directory when it had returned from a save, and no other had begun."""
+    returned: dict[int, int] = {}  # rank -> step
+    for op in recording.operations:
+        if op.kind is Kind.BEGIN:
+            returned.pop(op.rank, None)
+        elif op.kind is Kind.ACK:
+            returned[op.rank] = op.step
+        elif op.kind in CHANGES and op.rank in returned:
+            step = returned.pop(op.rank)  # once a save
+            yield (
+                f"something goes on after the save of step {step} has returned ({op.call} of {op.path}"
+                f"{f', {op.site}' if op.site else ''}, rank {op.rank}): save must return when the step is safe; "
+                "wait in it for the thread or process that writes"
+            )
+
+
 def _processes(namespace: Namespace, origin: Origin) -> dict[int, Process]:
     processes = {}
     for rank, pid in enumerate(origin.pids):
