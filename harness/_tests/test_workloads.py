@@ -6,16 +6,13 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
 
-import workloads
+from harness._tests.workload_runs import WORKLOADS, content
 
-WORKLOADS = Path(workloads.__path__[0])
 LAUNCH_TIMEOUT_S = 60.0
 
 
@@ -33,28 +30,6 @@ def torchrun(script: str, checkpoints: Path, *args: str) -> str:
         check=False,
     )
     return f"{ended.stdout}\nexit code {ended.returncode}"
-
-
-def content(checkpoint: Path) -> dict[str, Any]:
-    """Every value in a checkpoint by its place; tensors as (dtype, shape, bytes)."""
-    return {
-        place: value
-        for file in sorted(checkpoint.glob("*.pt"))
-        for place, value in leaves(torch.load(file, weights_only=True), file.stem)
-    }
-
-
-def leaves(value: Any, place: str) -> Iterator[tuple[str, Any]]:
-    if isinstance(value, torch.Tensor):
-        yield place, (value.dtype, value.shape, value.numpy().tobytes())
-    elif isinstance(value, dict):
-        for key, item in value.items():
-            yield from leaves(item, f"{place}.{key}")
-    elif isinstance(value, (list, tuple)):
-        for index, item in enumerate(value):
-            yield from leaves(item, f"{place}.{index}")
-    else:
-        yield place, value
 
 
 @pytest.fixture(scope="module")
@@ -131,3 +106,12 @@ def reference_loss(checkpoint: Path) -> float:
     with torch.no_grad():
         loss = torch.nn.functional.cross_entropy(model(x_N1HW), torch.tensor(digits.target[:297]))
     return loss.item()
+
+
+@pytest.mark.parametrize("name", ["lm_tokens", "mixed_precision", "batch_norm", "sharded_evaluation", "sqlite_metrics"])
+def test_it_runs_by_torchrun_alone(tmp_path: Path, name: str) -> None:
+    text = torchrun(f"{name}.py", tmp_path / "checkpoints", "--steps", "2")
+
+    assert "exit code 0" in text, text
+    assert "done: 2 steps" in text
+    assert (tmp_path / "checkpoints" / "step-2" / "COMPLETE").exists()
