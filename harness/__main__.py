@@ -6,6 +6,7 @@ Exit codes: 0 all is well, 1 broken (a guarantee, or a machine that cannot run t
 from __future__ import annotations
 
 import argparse
+import os
 import signal
 import sys
 from collections.abc import Iterator, Sequence
@@ -34,6 +35,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except HarnessError as error:
         print(f"python -m harness {options.name}: {error}", file=sys.stderr)
         return UNKNOWN
+    except BrokenPipeError:  # whoever read the output has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 128 + signal.SIGPIPE
     except KeyboardInterrupt:
         print(f"python -m harness {options.name}: interrupted", file=sys.stderr)
         return 128 + signal.SIGINT

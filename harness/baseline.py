@@ -24,7 +24,7 @@ from harness.plan import Expect, Plan, write_plan
 from harness.wire import BASELINE_JSON, Event, Kind
 
 RECHECK_EVERY = 50
-FORMAT = 4  # of what is kept; raise it with every change of what a baseline holds
+FORMAT = 5  # of what is kept; raise it with every change of what a baseline holds
 _DIGESTS = ("params", "optimizer", "buffers")
 
 Launch = Callable[[Plan, Path], None]
@@ -88,7 +88,7 @@ def make_twin(plan: Plan) -> Plan:
 
 def make_baseline(history: History) -> Baseline:
     """What a finished fault-free run has to compare with; ``reason`` says why there is nothing, if so."""
-    final: dict[str, str] = {}
+    finals: dict[int, Mapping[str, str]] = {}
     updates: dict[int, dict[int, Mapping[str, str]]] = {}
     sample_ids: dict[int, dict[int, list[int] | None]] = {}
     collectives: dict[int, dict[int, dict[str, list[list[Any]]]]] = {}
@@ -102,7 +102,7 @@ def make_baseline(history: History) -> Baseline:
             break
         if rank == 0:
             magnitudes = tuple((n, numel, total, norm) for n, numel, total, norm in ends[-1].data.get("magnitudes", ()))
-        final |= {name: ends[-1].data[name] for name in _DIGESTS if ends[-1].data.get(name) and rank == 0}
+        finals[rank] = {name: ends[-1].data[name] for name in _DIGESTS if ends[-1].data.get(name)}
         if (started := next(iter(history.of(Kind.STATE, rank=rank, restart=0)), None)) is not None:
             starts[rank] = _state(started)
         steps = history.of(Kind.UPDATE, rank=rank, restart=0)
@@ -116,7 +116,8 @@ def make_baseline(history: History) -> Baseline:
             phases.setdefault(event.phase, []).append(what)
     return Baseline(
         repeatable=None,
-        final=final,
+        final=finals.get(0, {}),
+        finals=finals,
         updates=updates,
         sample_ids=sample_ids,
         collectives=collectives,
@@ -258,6 +259,7 @@ def _from_json(raw: dict[str, Any]) -> Baseline:
         raw[name] = {
             int(rank): {int(step): value for step, value in steps.items()} for rank, steps in raw[name].items()
         }
-    raw["starts"] = {int(rank): digests for rank, digests in raw.get("starts", {}).items()}
+    for name in ("starts", "finals"):
+        raw[name] = {int(rank): digests for rank, digests in raw[name].items()}
     raw["magnitudes"] = tuple(tuple(values) for values in raw["magnitudes"])
     return Baseline(**raw)

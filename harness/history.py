@@ -65,6 +65,7 @@ class Baseline:
         repeatable: two runs gave the same digests; None means that it was not tried.
         final: digests of the end state by name (``params optimizer buffers``), the same on all ranks for
             ``params`` and ``optimizer``; empty if the script has no model.
+        finals: per rank the digests of its end state: of sharded states each has its own.
         updates: per rank, per step: the digests of the state after that update (``params optimizer buffers``, and
             ``rng`` if the random generators repeat themselves from run to run).
         starts: per rank the digests of the state before the first update (``params optimizer buffers``).
@@ -81,6 +82,7 @@ class Baseline:
     collectives: Mapping[int, Mapping[int, Mapping[str, Sequence[Sequence[Any]]]]] = field(default_factory=dict)
     magnitudes: tuple[tuple[str, int, float, float], ...] = ()
     starts: Mapping[int, Mapping[str, str]] = field(default_factory=dict)
+    finals: Mapping[int, Mapping[str, str]] = field(default_factory=dict)
     reason: str = ""
 
 

@@ -72,7 +72,7 @@ class Session:
             LaunchError: the ranks could not be started or ended.
             RecordError: the run directory cannot be written or read, or what the job begins with cannot be read.
         """
-        start = None if plan.start_from is None else load_start(Path(plan.start_from))
+        start = None if plan.start_from is None else load_start(Path(plan.start_from), self._runs_dir)
         if start is not None and plan.acknowledged is None:
             plan = replace(plan, acknowledged=start.acknowledged)
         run_dir = self._new_run_dir(plan)

@@ -43,17 +43,23 @@ class Start:
         except shutil.Error as error:  # of several files
             _, _, why = error.args[0][0]
             raise RecordError(f"{self.path}: cannot be copied for the job to begin with: {why}") from error
-        except OSError as error:
+        except (OSError, ValueError, OverflowError) as error:  # of an archive: a name or a time that no file can have
             raise RecordError(f"{self.path}: cannot be copied for the job to begin with ({error})") from error
+        for name, text in _links_below(root):  # through other links it may lead out as well
+            if not Path(os.path.realpath(root / name)).is_relative_to(os.path.realpath(root)):
+                shutil.rmtree(root)
+                raise _leads_outside(self.path, name, text)
 
 
-def load_start(path: Path) -> Start:
+def load_start(path: Path, runs_dir: Path) -> Start:
     """What is at ``path``, a directory or an archive that ``crashstates --keep`` wrote; of a directory only its links.
 
     Raises:
-        RecordError: it is not there, cannot be read, is neither of both, or holds a link that leads out of it: through
-            it the job would change what is no part of the run.
+        RecordError: it is not there, cannot be read, is neither of both, holds ``runs_dir``, where it would be copied
+            into itself, or a link that leads out of it: through it the job would change what is no part of the run.
     """
+    if runs_dir.resolve().is_relative_to(path.resolve()):
+        raise RecordError(f"{path}: the runs are kept in it ({runs_dir}); name the directory of the checkpoints alone")
     if path.is_dir():
         start, links = Start(path=path), _links_below(path)
     elif path.is_file():
@@ -64,11 +70,15 @@ def load_start(path: Path) -> Start:
         raise RecordError(f"{path}: is neither a directory nor an archive that crashstates --keep wrote")
     for name, text in links:
         if _leads_out(name, text):
-            raise RecordError(
-                f"{path}: {name} is a link to {text}, out of the directory; the job may begin only with what is in it: "
-                "make the link relative, or take it out"
-            )
+            raise _leads_outside(path, name, text)
     return start
+
+
+def _leads_outside(path: Path, name: str, text: str) -> RecordError:
+    return RecordError(
+        f"{path}: {name} is a link to {text}, out of the directory; the job may begin only with what is in it: "
+        "make the link relative, or take it out"
+    )
 
 
 def _links_below(root: Path) -> Iterator[tuple[str, str]]:

@@ -89,8 +89,6 @@ def test_who_has_received_a_message_knows_what_went_before_it(tmp_path: Path, se
 READ_AHEAD = """
     import _thread, threading, torch.distributed
     from harness.crashstates.ranks import lines, meetings
-    class Later(torch.futures.Future):
-        pass
     ---
     read = []
     if rank == 0:
@@ -113,7 +111,7 @@ READ_AHEAD = """
         # Python's threading does not know this one, as it does not know those of C++.
         pytest.param(
             "_thread.start_new_thread(lambda: read.append(os.read(peer, 1)), ())",
-            "Later().done()",
+            "future = torch.futures.Future(); future.set_result(1); future.done()",
             *(False, True),
             id="a thread of C++ has read ahead, and the script comes back from a wait later",
         ),
@@ -217,3 +215,24 @@ def test_who_opens_a_file_knows_who_made_it_and_who_reads_it_knows_who_wrote_it(
     assert by_path["1/read"].known[0] > write.known[0]
     assert not knows(recording, "1/opened", "0/written") or by_path["1/opened"].index > by_path["0/written"].index
     assert by_path["1"].known[0] == 0
+
+
+@pytest.mark.parametrize(
+    "looks", ["os.path.exists(flag)", "os.access(flag, os.R_OK)", "os.path.islink(flag) or os.path.isfile(flag)"]
+)
+def test_who_finds_a_name_knows_who_made_it(tmp_path: Path, looks: str) -> None:
+    body = f"""
+    flag = directory + "/flag"
+    if rank == 0:
+        os.mkdir(directory + "/before")
+        open(flag, "w").close()
+        os.mkdir(directory + "/after")
+    else:
+        while not ({looks}):
+            pass
+        os.mkdir(directory + "/found")
+    """
+    recording = recording_of(tmp_path, body, ranks=2)
+    assert recording.problems == ()
+    assert knows(recording, "found", "before")
+    assert not knows(recording, "found", "after")

@@ -68,6 +68,44 @@ list(DataLoader(Numbers(), 2))
     assert [e.data["length"] for e in history.of(Kind.LOADER, rank=0)] == [None]
 
 
+@pytest.mark.parametrize(
+    "batch",
+    [
+        "[1, 2]",
+        "(1, 2)",
+        "numpy.array([1, 2])",
+        "torch.tensor([1, 2])",
+        "list(numpy.array([1, 2]))",
+        "list(torch.tensor([1, 2]))",
+    ],
+)
+def test_ids_are_read_whatever_the_sampler_gives(run: Run, batch: str) -> None:
+    text = f"""
+import numpy
+class Fixed:
+    def __iter__(self):
+        yield {batch}
+    def __len__(self):
+        return 1
+list(DataLoader(data, batch_sampler=Fixed()))
+"""
+    history = run(LOADER + text + END)
+    assert history.outcome.exit_code == 0
+    assert [e.data["ids"] for e in history.of(Kind.BATCH, rank=0)] == [[1, 2]]
+
+
+def test_a_thread_that_reads_ahead_is_not_where_the_script_is(run: Run) -> None:
+    text = """
+import threading
+loader = iter(DataLoader(data, 2, sampler=sampler))
+reader = threading.Thread(target=lambda: next(loader))
+reader.start()
+reader.join()
+"""
+    history = run(LOADER + text + END)
+    assert [e.phase for e in history.of(Kind.BATCH, rank=0)] == ["init"]
+
+
 def test_a_short_loader_ends_one_batch_early_in_its_epoch_only(run: Run) -> None:
     text = (
         LOADER

@@ -68,6 +68,37 @@ def _set_data(make: Callable[[torch.Tensor], torch.Tensor]) -> Callable[[Script]
     return change
 
 
+@pytest.mark.parametrize(
+    "buffer",
+    [
+        torch.eye(3).to_sparse(),
+        torch.empty(3, device="meta"),
+        torch.ones(3).to(torch.bfloat16),
+        torch.ones(0),
+    ],
+    ids=["sparse", "on the meta device", "bfloat16", "empty"],
+)
+def test_a_buffer_of_any_kind_has_a_digest(buffer: torch.Tensor) -> None:
+    script = Script()
+    before = script.state.digests()
+    script.model.register_buffer("other", buffer)
+    after = script.state.digests()
+    assert after["buffers"] != before["buffers"]
+    assert script.state.digests() == after
+    if buffer.layout is not torch.strided:
+        script.model.other = buffer * 2
+        assert script.state.digests()["buffers"] != after["buffers"]
+
+
+def test_a_parameter_that_is_not_there_yet_has_a_digest() -> None:
+    state = TrainingState()
+    model = nn.LazyLinear(2)
+    state.add_model(model)
+    before = state.digests()
+    model(torch.ones(1, 3))
+    assert state.digests()["params"] != before["params"]
+
+
 CHANGES: dict[str, tuple[str, Callable[[Script], Any]]] = {
     "a parameter, in place": ("params", lambda s: weight_of(s).data[3].add_(1)),
     "a parameter's data": ("params", _set_data(lambda data: data + 1)),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import lzma
 import os
 import tarfile
 from collections.abc import Callable
@@ -13,10 +14,11 @@ import pytest
 
 from harness.crashstates.archive import FORMAT
 from harness.crashstates.read.disk import look
+from harness.crashstates.tree import File
 from harness.errors import RecordError
 from harness.plan import Expect, Plan
 from harness.run import Session
-from harness.start_from import load_start
+from harness.start_from import Start, load_start
 
 ABOUT = {"format": FORMAT, "file": "saver.py", "verdict": "lost-ack", "lines": [], "acked": 4, "begun": 6, "truth": {}}
 
@@ -51,7 +53,7 @@ def directory(tmp_path: Path) -> Path:
 
 
 def test_a_directory_is_copied_as_it_stands(directory: Path, tmp_path: Path) -> None:
-    start = load_start(directory)
+    start = load_start(directory, tmp_path / "runs")
     start.put(tmp_path / "checkpoints")
     assert look(tmp_path / "checkpoints") == look(directory)
     assert start.acknowledged is None
@@ -64,7 +66,7 @@ def test_an_archive_is_unpacked_and_tells_what_was_acknowledged(tmp_path: Path) 
         (member("checkpoints/step-4/model.pt", b"weights"), b"weights"),
         (member("checkpoints/latest", link="step-4"), b""),
     )
-    start = load_start(kept)
+    start = load_start(kept, tmp_path / "runs")
     start.put(tmp_path / "checkpoints")
     assert (tmp_path / "checkpoints" / "latest" / "model.pt").read_bytes() == b"weights"
     assert start.acknowledged == 4
@@ -90,6 +92,23 @@ def with_link(text: str, name: str = "latest") -> Callable[[Path], Path]:
     return make
 
 
+def through_two_links(place: Path) -> Path:
+    (place / "left" / "a" / "b").mkdir(parents=True)
+    (place / "left" / "a" / "b" / "up").symlink_to("..")
+    (place / "left" / "out").symlink_to("a/b/up/../../evil")
+    return place / "left"
+
+
+def compressed_and_cut(place: Path) -> Path:
+    whole = archive(place / "whole.tar", (member("checkpoints/a", b"a" * 9999), b"a" * 9999)).read_bytes()
+    (place / "cut.tar.xz").write_bytes(lzma.compress(whole)[:200])
+    return place / "cut.tar.xz"
+
+
+def where_runs_are(place: Path) -> Path:
+    return place
+
+
 def holding(*members: tuple[tarfile.TarInfo, bytes]) -> Callable[[Path], Path]:
     return lambda place: archive(place / "hostile.tar", *members)
 
@@ -98,6 +117,8 @@ REFUSED: dict[str, tuple[Callable[[Path], Path], str]] = {
     "nothing is there": (lambda place: place / "gone", "is neither a directory nor an archive"),
     "a file that is no archive": (text_file, "no archive of a crash state"),
     "an archive that was cut short": (cut_short, "no archive of a crash state"),
+    "an archive that was compressed and cut short": (compressed_and_cut, "no archive of a crash state"),
+    "the directory that the runs are kept in": (where_runs_are, "the runs are kept in it"),
     "a link to elsewhere": (with_link("/etc"), "latest is a link to /etc, out of the directory"),
     "a link to what is above": (with_link("../../other", "a/latest"), "a/latest is a link to ../../other, out of"),
     "an archive with a link to elsewhere": (
@@ -122,14 +143,28 @@ REFUSED: dict[str, tuple[Callable[[Path], Path], str]] = {
 @pytest.mark.parametrize(("make", "says"), REFUSED.values(), ids=REFUSED)
 def test_it_is_refused_with_the_reason(make: Callable[[Path], Path], says: str, tmp_path: Path) -> None:
     with pytest.raises(RecordError) as refused:
-        load_start(make(tmp_path))
+        load_start(make(tmp_path), tmp_path / "runs")
     assert says in str(refused.value)
+
+
+def test_a_link_that_leads_out_through_another_is_refused_and_nothing_stays(tmp_path: Path) -> None:
+    start = load_start(through_two_links(tmp_path), tmp_path / "runs")
+    with pytest.raises(RecordError, match=r"out is a link to a/b/up/\.\./\.\./evil, out of the directory"):
+        start.put(tmp_path / "checkpoints")
+    assert not (tmp_path / "checkpoints").exists()
+
+
+@pytest.mark.parametrize("t_s", [1e30, float("inf"), float("nan")])
+def test_a_time_that_no_file_can_have_is_refused(tmp_path: Path, t_s: float) -> None:
+    start = Start(path=tmp_path / "kept.tar", visible={"a": File(b"", t_s)})
+    with pytest.raises(RecordError, match="cannot be copied for the job to begin with"):
+        start.put(tmp_path / "checkpoints")
 
 
 def test_a_pipe_in_a_directory_is_refused(directory: Path, tmp_path: Path) -> None:
     os.mkfifo(directory / "pipe")
     with pytest.raises(RecordError, match="pipe"):
-        load_start(directory).put(tmp_path / "checkpoints")
+        load_start(directory, tmp_path / "runs").put(tmp_path / "checkpoints")
 
 
 def test_a_run_that_cannot_begin_leaves_no_directory(tmp_path: Path) -> None:

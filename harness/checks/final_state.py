@@ -42,14 +42,15 @@ def ends_like_baseline(history: History, baseline: Baseline | None) -> Verdict:
 def _unlike_final(history: History, baseline: Baseline, final: Mapping[int, Event]) -> Verdict | None:
     for what in SHARED:
         for rank, event in sorted(final.items()):
-            if what not in baseline.final or event.data[what] == baseline.final[what]:
+            expected = baseline.finals.get(rank, baseline.final)
+            if what not in expected or event.data[what] == expected[what]:
                 continue
             first = _first_unlike(history, baseline, rank, what)
             when = "" if first is None else f", and first differ after update {first.step}"
             return invalid(
                 f"the final {what} of rank {rank} are not those of the fault-free run{when}",
                 first or event,
-                seen={"final": event.data[what], "fault-free": baseline.final[what]},
+                seen={"final": event.data[what], "fault-free": expected[what]},
             )
     return None
 

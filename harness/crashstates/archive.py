@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import io
 import json
+import lzma
 import tarfile
+import zlib
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,6 +24,13 @@ FORMAT = "chaos-crash-state/1"
 STATE_JSON = "state.json"
 PREFIX = "checkpoints"
 MAX_BYTES = 1 << 30
+
+
+# What tarfile, its decompressors and json raise on bytes that they do not expect.
+_UNREADABLE = (
+    *(OSError, EOFError, tarfile.TarError, lzma.LZMAError, zlib.error),
+    *(ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError),
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,7 +122,7 @@ def read_archive(path: Path) -> Archive:
                 truth=Truth({int(step): tuple(by_rank) for step, by_rank in about["truth"].items()}),
                 visible=visible,
             )
-    except (OSError, tarfile.TarError, ValueError, KeyError, TypeError) as error:
+    except _UNREADABLE as error:
         raise RecordError(f"{path}: no archive of a crash state ({error}); give one that --keep wrote") from error
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import os
 import shutil
 import subprocess
 import tempfile
@@ -10,6 +11,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
+
+from harness.errors import UnavailableError
 
 _PREFIX = "chaos-crashstates-"
 _HELD = ".held"  # a file in each that is locked for as long as its owner lives
@@ -21,8 +24,13 @@ def scratch(place: Path | None = None) -> Iterator[Path]:
 
     Args:
         place: where; None: where temporary files are.
+
+    Raises:
+        UnavailableError: nothing can be written there.
     """
     place = place or Path(tempfile.gettempdir())
+    if not os.access(place, os.W_OK):
+        raise UnavailableError(f"{place}: nothing can be written there; give another directory")
     _remove_abandoned(place)
     with tempfile.TemporaryDirectory(prefix=_PREFIX, dir=place, ignore_cleanup_errors=True) as name:
         draft = Path(name, f"{_HELD}.draft")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from typing import Any
 
 import torch
@@ -37,8 +38,9 @@ class Digest:
         # All that the tensors' own memory and its meaning depend on; None if one of them is no stock tensor.
         layout: list[object] | None = None
         if _PLAIN.issuperset(map(type, tensors)):
-            layout = [*map(_address, tensors), *map(_shape, tensors), *map(_dtype, tensors)]
-            layout += map(_is_contiguous, tensors)
+            with suppress(RuntimeError):  # one has no memory of its own: it is sparse, or on the meta device
+                layout = [*map(_address, tensors), *map(_shape, tensors), *map(_dtype, tensors)]
+                layout += map(_is_contiguous, tensors)
         if layout is None or layout != self._layout or names != self._names:
             tensors = [_plain(tensor) for tensor in tensors]
             self._prepare(names, tensors)
@@ -85,14 +87,18 @@ def magnitudes(names: Iterable[str], tensors: Iterable[torch.Tensor]) -> list[tu
     found = []
     for name, tensor in zip(names, tensors, strict=True):
         if tensor.is_floating_point():
-            values = (tensor.to_local() if hasattr(tensor, "to_local") else tensor).detach().double()
+            values = _plain(tensor).double()
             found.append((name, values.numel(), float(values.sum()), float(values.norm())))
     return found
 
 
 def _plain(tensor: torch.Tensor) -> torch.Tensor:
-    """The same values in one piece of this process's memory: the tensor's own if it is that."""
+    """The same values in one piece of this process's memory: the tensor's own if it is that. Empty if it has none."""
+    if tensor.is_meta or torch.nn.parameter.is_lazy(tensor):
+        return torch.empty(0, dtype=tensor.dtype)
     tensor = tensor.detach()
+    if tensor.layout is not torch.strided:
+        tensor = tensor.to_dense()
     if (to_local := getattr(tensor, "to_local", None)) is not None:  # a DTensor: this rank's shard
         tensor = to_local()
     return tensor.cpu().contiguous()

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import functools
 import itertools
+import operator
+import threading
 import weakref
 from collections import Counter, deque
 from dataclasses import dataclass
@@ -48,6 +50,7 @@ def install(recorder: Recorder, triggers: Triggers, steps: Steps) -> None:
     iterators: Any = _BaseDataLoaderIter
     iterate, next_batch = loaders.__iter__, iterators.__next__
     next_index, reset = iterators._next_index, iterators._reset
+    main_thread = threading.main_thread().ident
 
     @functools.wraps(make)
     def number(loader: Any, *args: Any, **kwargs: Any) -> None:
@@ -82,7 +85,8 @@ def install(recorder: Recorder, triggers: Triggers, steps: Steps) -> None:
         current: _Pass | None = iterator.__dict__.get(_PASS)
         if current is None:  # made by someone who did not go through __iter__
             return next_batch(iterator)
-        steps.enter("load_batch")
+        if threading.get_ident() == main_thread:  # one that reads ahead is not where the script is
+            steps.enter("load_batch")
         if current.batches == current.limit:
             _end(current)
             raise StopIteration
@@ -127,9 +131,12 @@ def _ids(index: Any) -> str | None:
 
     Encoded here, for they are written twice: of the batch, and of the update that it is used in.
     """
-    drawn = index if isinstance(index, (list, tuple)) else [index]
+    if (to_list := getattr(index, "tolist", None)) is not None:  # an array of numpy's, a tensor
+        index = to_list()
+    drawn = list(index) if isinstance(index, (list, tuple)) else [index]
     if not {*map(type, drawn)} <= {int}:
-        if not all(hasattr(i, "__index__") for i in drawn):
+        try:
+            drawn = [*map(operator.index, drawn)]
+        except (TypeError, ValueError):
             return None
-        drawn = [int(i) for i in drawn]
-    return str(list(drawn))
+    return str(drawn)

@@ -15,7 +15,9 @@ class Marker:
     begin, ack      of a save; value: the step
     at              value: file:line
     threads         value: thread ids of Python's threads; each one that is started later says itself
-    met             this thread has come back from where it may have waited for other ranks
+    met             this thread has come back from where it waited for other ranks
+    issued          this thread is about to hand a message for other ranks to threads of C++
+    unseen          from now on it is not said any more when threads meet
     load, loaded    value: n
     """
 

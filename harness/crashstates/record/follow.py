@@ -254,6 +254,11 @@ class Follower:
         match mark.word:
             case "threads":
                 self._pythons.setdefault(self.threads[call.tid], set()).update(map(int, mark.value.split()))
+            case "unseen":
+                self._pythons.pop(self.threads[call.tid], None)
+                self.clocks.meet(rank, self.threads[call.tid])
+            case "issued":
+                self.clocks.issue(rank, self.threads[call.tid])
             case "met":
                 self.clocks.meet(rank, self.threads[call.tid])
             case "at":

@@ -39,12 +39,14 @@ class Clocks:
     """What each rank knows. A connection carries bytes: who has read the n-th knows what went before its sending.
 
     Threads that are none of Python's (``apart``: their process) read ahead: what they have learned the rank knows only
-    when they meet, or when one of them does something that a crash can undo. Among themselves they know it at once.
+    when they meet, or when one of them does something that a crash can undo. Among themselves they know it at once. And
+    what they send, they may send late: it tells what the rank knew when it handed it to them.
     """
 
     def __init__(self, ranks: int) -> None:
         self._known = [[0] * ranks for _ in range(ranks)]
         self._apart: dict[int, Clock] = {}
+        self._issued: dict[int, Clock] = {}
         self._streams: defaultdict[str, _Stream] = defaultdict(_Stream)
 
     def of(self, rank: int, apart: int | None = None) -> Clock:
@@ -55,6 +57,10 @@ class Clocks:
         """What ``rank`` knows once it has done one more operation."""
         self._known[rank][rank] += 1
         return self.of(rank)
+
+    def issue(self, rank: int, apart: int) -> None:
+        """``rank`` hands a message to these threads of its."""
+        self._issued[apart] = self.of(rank)
 
     def meet(self, rank: int, apart: int) -> None:
         """``rank`` learns of all that these threads of its have learned."""
@@ -70,7 +76,13 @@ class Clocks:
         if name := stream(path, is_sender=True):
             line = self._streams[name]
             line.ends.append((line.ends[-1] if line.ends else 0) + size_bytes)
-            line.clocks.append(self.of(rank, apart))
+            line.clocks.append(self._told(rank, apart))
+
+    def _told(self, rank: int, apart: int | None) -> Clock:
+        """What a message tells that is sent now."""
+        if apart is None or apart not in self._issued:
+            return self.of(rank, apart)
+        return _both(self._issued[apart], self._apart.get(apart, self._issued[apart]))
 
     def receive(self, rank: int, path: str, size_bytes: int, apart: int | None = None) -> None:
         """``rank`` has received."""

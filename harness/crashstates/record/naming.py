@@ -134,7 +134,25 @@ def rmdir(at: Follower, call: Call) -> None:
     _remove(at, call, Kind.RMDIR, at.place(call, call.arguments[0]))
 
 
+def _look(at: Follower, call: Call, path: Value, directory: Value = None) -> None:
+    """Whoever finds a name learns of those who made it: some ranks wait for one another by that."""
+    if isinstance(path, bytes) and path:
+        place = at.place(call, path, directory)
+        if place.object is None and at.namespace.objects[place.directory].is_ours:
+            raise LostTrack(f"{at.namespace.shown(place.directory, place.name)} is not there")  # its making may overlap
+
+
+def look(at: Follower, call: Call) -> None:
+    _look(at, call, call.arguments[0])
+
+
+def lookat(at: Follower, call: Call) -> None:
+    _look(at, call, call.arguments[1], call.arguments[0])
+
+
 EFFECTS: Mapping[str, Effect] = {
+    **dict.fromkeys(("stat", "lstat", "access"), look),
+    **dict.fromkeys(("newfstatat", "statx", "faccessat", "faccessat2"), lookat),
     "rename": rename,
     "renameat": renameat,
     "renameat2": renameat,
