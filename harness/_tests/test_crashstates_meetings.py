@@ -71,7 +71,6 @@ RIGHT = {
 WRONG = {
     "nothing is waited for": BARRIER,
     "time is waited for": BARRIER + "time.sleep(0.2)",
-    "a work is asked once": BARRIER + "work.is_completed()",
 }
 
 
