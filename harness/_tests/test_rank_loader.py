@@ -165,6 +165,13 @@ LOOPS = {
         ),
         [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9, 10, 11]],
     ),
+    "one update of two batches that are read first": (
+        (
+            "batches = iter(loader)\nwhile window := [x for _, x in zip(range(2), batches)]:\n    x = window[0]\n"
+            "    model({input}).sum().backward()\n    x = window[1]\n    update(x)\n"
+        ),
+        [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9, 10, 11]],
+    ),
 }
 
 

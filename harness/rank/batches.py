@@ -7,6 +7,7 @@ as a rule) their addresses tell; where they were copied, order does.
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -22,12 +23,18 @@ class Batch:
         loader: its number.
         ids: the sample ids as a JSON list; None if they are unknown.
         addresses: of its tensors.
+        tensor: one of them, for as long as the script keeps it; None: it has none.
     """
 
     loader: int
     epoch: int
     ids: str | None
     addresses: set[int]
+    tensor: weakref.ref[torch.Tensor] | None = None
+
+    @property
+    def is_kept(self) -> bool:
+        return self.tensor is not None and self.tensor() is not None
 
 
 class WaitingBatches:
@@ -49,7 +56,8 @@ class WaitingBatches:
         """Take out and return the batches that a forward pass with ``inputs`` uses.
 
         Args:
-            is_first: nothing was trained on in this process yet, so what the same loader gave before was passed over.
+            is_first: nothing was trained on in this process yet, so what the same loader gave before, and the script
+                did not keep, was passed over.
         """
         if len(self._batches) < 2:  # nothing to choose from
             used, self._batches = self._batches, []
@@ -61,7 +69,8 @@ class WaitingBatches:
         for index, batch in enumerate(self._batches):
             newest = matched.get(batch.loader)
             if newest is None:
-                is_passed_over = is_first and any(later.loader == batch.loader for later in self._batches[index + 1 :])
+                is_last = all(later.loader != batch.loader for later in self._batches[index + 1 :])
+                is_passed_over = is_first and not is_last and not batch.is_kept
                 if not is_passed_over and not matched:
                     used.append(batch)
                 elif not is_passed_over:
@@ -72,6 +81,17 @@ class WaitingBatches:
                 waiting.append(batch)  # read ahead
         self._batches = waiting
         return used
+
+
+def a_tensor(values: Any) -> weakref.ref[torch.Tensor] | None:
+    """The first tensor among ``values``, weakly."""
+    if isinstance(values, torch.Tensor):
+        return weakref.ref(values)
+    if isinstance(values, Mapping):
+        values = values.values()
+    elif not isinstance(values, (list, tuple)):
+        return None
+    return next((found for value in values if (found := a_tensor(value)) is not None), None)
 
 
 def addresses(values: Any) -> set[int]:

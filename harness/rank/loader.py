@@ -18,7 +18,7 @@ from typing import Any
 from torch.utils.data import DataLoader
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 
-from harness.rank.batches import Batch, addresses
+from harness.rank.batches import Batch, a_tensor, addresses
 from harness.rank.recorder import Recorder
 from harness.rank.steps import Steps
 from harness.rank.triggers import Triggers
@@ -103,7 +103,7 @@ def install(recorder: Recorder, triggers: Triggers, steps: Steps) -> None:
             f',"loader":{current.loader},"epoch":{current.epoch},"index":{current.batches},"ids":{ids or "null"}',
         )
         current.batches += 1
-        steps.batch_loaded(Batch(current.loader, current.epoch, ids, addresses(batch)))
+        steps.batch_loaded(Batch(current.loader, current.epoch, ids, addresses(batch), a_tensor(batch)))
         return batch
 
     def _end(current: _Pass) -> None:
