@@ -25,6 +25,7 @@ One recording, all states. The saver runs once, on real ranks, under strace; not
       vain_syncs what a failed fsync leaves behind
     findings     orders of operations that are wrong by themselves
     wording, sweep_wording    the report
+    progress     how far it is, on a terminal
     archive      failing states, kept to be loaded again
     expect       what a scenario expects of it
 """

@@ -14,6 +14,7 @@ from harness.crashstates.calibration import verdict_of
 from harness.crashstates.examine import Examination, examine
 from harness.crashstates.explore import DEFAULT_MOST
 from harness.crashstates.models import MODEL_NAMES
+from harness.crashstates.progress import progress
 from harness.crashstates.ranks.session import Host, Session
 from harness.crashstates.read.reading import Reader
 from harness.crashstates.scratch import scratch
@@ -85,10 +86,14 @@ def run(options: argparse.Namespace) -> int:
             return _replay(options.file, options.replay, root)
         if options.trouble is not None:
             found = Examination(file=options.file)
-            found.take(sweep(options.file, root, options.trouble or tuple(TROUBLES)))
+            with progress("tries") as shown:
+                found.take(sweep(options.file, root, options.trouble or tuple(TROUBLES), on_attempt=shown.count))
         else:
             models = options.model or MODEL_NAMES
-            found = examine(options.file, root, models=models, most=options.most, seed=options.seed)
+            with progress("states") as shown:
+                found = examine(
+                    options.file, root, models=models, most=options.most, seed=options.seed, on_state=shown.count
+                )
     archives = write_archives(found, options.keep, with_safe=True) if options.keep is not None else []
     if options.json:
         print(json.dumps(to_json(found) | {"archives": [str(path) for path in archives]}, indent=1))
