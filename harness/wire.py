@@ -74,7 +74,8 @@ class Kind(StrEnum):
     # ("skipped": asked for and not sent, "extra": sent and not asked for) only where a fault acted; aside (true) only
     # if a Python thread beside the training sent it: where the training was meanwhile is chance
     COLLECTIVE = "collective"
-    # after an update: params, optimizer, buffers, rng (digests, hex), scaler, lr (list), ids, epoch, batches, sharded
+    # after an update: params, optimizer, buffers, rng (digests, hex), lr (list), ids, epoch, batches, sharded, scaler
+    # (None without; else of each GradScaler its scale and growth tracker)
     UPDATE = "update"
     # before this process's first update: params, optimizer, buffers; matched_step, claimed_step (None: unknown)
     STATE = "state"

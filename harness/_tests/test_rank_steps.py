@@ -212,3 +212,26 @@ dist.destroy_process_group()
     )
     assert history.outcome.exit_code == 0
     assert [e.data["sharded"] for e in history.of(Kind.UPDATE)] == [True, True]
+
+
+SCALED = """
+scaler = torch.amp.GradScaler("cpu", init_scale=8.0, growth_interval=2)
+for _ in range(4):
+    optimizer.zero_grad()
+    scaler.scale(ddp(x).sum()).backward()
+    scaler.step(optimizer)
+    scaler.update()
+"""
+
+
+def test_the_scale_of_each_update_is_on_record(run: Run) -> None:
+    history = run(MODEL + SCALED + END)
+    assert history.outcome.exit_code == 0
+    scalers = [e.data["scaler"] for e in history.of(Kind.UPDATE, rank=0)]
+    assert scalers == [[[8.0, 0]], [[8.0, 1]], [[16.0, 0]], [[16.0, 1]]]
+
+
+@pytest.mark.parametrize("scaler", ["", "scaler = torch.amp.GradScaler('cpu', enabled=False)\n"])
+def test_without_a_scaler_in_use_there_is_none(run: Run, scaler: str) -> None:
+    history = run(MODEL + scaler + "update()\n" + END)
+    assert [e.data["scaler"] for e in history.of(Kind.UPDATE, rank=0)] == [None]

@@ -11,6 +11,7 @@ the controller. In the order of a run's life:
     triggers      which planned fault fires at which point
     collectives   sees and replaces every collective
     steps         global step, phases, digests after each update
+    scalers       the scale of each GradScaler
     batches       which of the batches handed out an update trains on
     loader        what each DataLoader handed out
     shared_memory which files in /dev/shm a rank makes, and what is left of them

@@ -20,6 +20,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook, register_op
 from harness.rank.batches import Batch, WaitingBatches
 from harness.rank.generators import rng_digest
 from harness.rank.recorder import Recorder, encode
+from harness.rank.scalers import Scalers
 from harness.rank.state import TrainingState
 from harness.wire import Kind, Phase
 
@@ -45,6 +46,7 @@ class Steps:
         self._claimed_step: int | None = None
         self._matched_step: int | None = None
         self._state = TrainingState()
+        self._scalers = Scalers()
         self._main_optimizer: torch.optim.Optimizer | None = None  # the first that stepped
         self._forward_hooks: Any = {}
         self._forward_hook_id = 0
@@ -90,6 +92,7 @@ class Steps:
         register_optimizer_step_post_hook(self._after_step)
         self._wrap_backward()
         self._wrap_teardown()
+        self._scalers.install()
 
     def _before_forward(self, module: torch.nn.Module, inputs: Any) -> None:
         is_training = module.training and torch.is_grad_enabled()
@@ -155,7 +158,7 @@ class Steps:
         self._recorder.emit_encoded(
             Kind.UPDATE,
             f',"params":"{digests["params"]}","optimizer":"{digests["optimizer"]}","buffers":"{digests["buffers"]}"'
-            f',"scaler":null,"rng":"{rng_digest()}","lr":{self._encoded_lr}'
+            f',"scaler":{self._scalers.encoded()},"rng":"{rng_digest()}","lr":{self._encoded_lr}'
             f',"ids":{used[0].ids or "null" if len(used) == 1 else self._joined_ids(used)}'
             f',"sharded":{"true" if self._state.is_sharded else "false"}'
             f',"epoch":{used[-1].epoch if used else "null"},"batches":{len(used)}',
