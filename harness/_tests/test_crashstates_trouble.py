@@ -246,6 +246,25 @@ def test_whoever_owns_the_directory_while_it_lives_is_gone_before_the_next_comes
     assert any(attempt.again is not None for attempt in attempts)
 
 
+IN_THREADS = (
+    SAFE.replace("def save(directory, step):\n", "def saves(directory, step):\n")
+    + """
+def save(directory, step):
+    for name in ("first", "second"):
+        thread = threading.Thread(target=write, args=(f"{directory}/{name}", b"x"))
+        thread.start()
+        thread.join()
+    saves(directory, step)
+"""
+)
+
+
+def test_a_call_of_another_thread_is_not_taken_for_the_one_that_was_meant(host: Host, root: Path) -> None:
+    _, attempts = swept(host, "import threading\n" + IN_THREADS, root, "killed")
+    fired = {a.position.path: a.has_fired for a in attempts if a.position is not None and a.position.call == "write"}
+    assert fired == {"first": True, "second": False, "tmp": False}  # each the first write of its thread
+
+
 @pytest.mark.parametrize("name", ["disk-full", "killed"])
 def test_a_failed_save_may_not_be_in_the_way_of_the_next(host: Host, root: Path, name: str) -> None:
     found, _ = swept(host, EXCLUSIVE, root, name)

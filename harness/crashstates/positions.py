@@ -95,6 +95,10 @@ class Pilot:
     positions: tuple[Position, ...]
     bytes_written: dict[int, dict[str, int]]
 
+    def has(self, call: str, path: str) -> bool:
+        """Whether such a call was about ``path``."""
+        return any((p.call, p.path) == (call, path) for p in self.positions)
+
     def of(self, calls: frozenset[str]) -> list[Position]:
         """Those of these calls, rank by rank."""
         return sorted((p for p in self.positions if p.call in calls), key=lambda p: p.rank)

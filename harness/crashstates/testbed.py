@@ -150,6 +150,8 @@ class Testbed(Closing):
             if not hits and not outcome.has_returned:
                 self._tell((f"a save failed though nothing was done to it: {_words(outcome)}",))
             return attempt
+        if position is not None and paths[0] != position.path and self.pilot.has(position.call, paths[0]):
+            return attempt  # strace counts each thread's calls, and another thread came to its k-th first
         attempt = self._judged(_where_it_fired(attempt, paths[0]), outcome)
         if must_return and not outcome.has_returned and attempt.verdict in SAFE:
             return dataclasses.replace(attempt, verdict="refused", loaded="save failed though no call of its did")
