@@ -23,6 +23,8 @@ def sweep_lines(sweep: Sweep) -> Iterator[str]:
     counts = ", ".join(f"{n} {verdict}" for verdict, n in sweep.verdicts.most_common() if verdict != "not-triggered")
     tries = f"{sweep.num_tries} {'try' if sweep.num_tries == 1 else 'tries'}"
     tries += f"{' (the bound)' if sweep.is_cut else ''}, {sweep.num_fired} fired"
+    if 0 < sweep.num_fired < sweep.num_tries:
+        tries += " (nothing is known of the other places)"
     excused = f"; {', '.join(sorted(sweep.trouble.excused))} cannot be avoided" if sweep.trouble.excused else ""
     yield f"{name} {tries}: {counts}{excused} ({sweep.seconds:.1f} s)"
     for failure in sweep.failures.values():
