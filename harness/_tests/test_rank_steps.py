@@ -235,3 +235,50 @@ def test_the_scale_of_each_update_is_on_record(run: Run) -> None:
 def test_without_a_scaler_in_use_there_is_none(run: Run, scaler: str) -> None:
     history = run(MODEL + scaler + "update()\n" + END)
     assert [e.data["scaler"] for e in history.of(Kind.UPDATE, rank=0)] == [None]
+
+
+TWO_MODELS = """
+dist.init_process_group("gloo")
+torch.manual_seed(0)
+encoder = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.BatchNorm1d(8))
+decoder = torch.nn.Sequential(torch.nn.BatchNorm1d(8), torch.nn.Linear(8, 1))
+optimizer = torch.optim.SGD([*encoder.parameters(), *decoder.parameters()], lr=0.1)
+x = torch.arange(12.0).reshape(3, 4) + rank
+path = os.path.join(sys.argv[1], f"{rank}.pt")
+os.makedirs(sys.argv[1], exist_ok=True)
+done = 0
+if os.path.exists(path):
+    saved = torch.load(path)
+    encoder.load_state_dict(saved["encoder"])
+    done = saved["done"]
+    decoder.load_state_dict(saved["decoder"])
+    CHANGE
+while done < 6:
+    optimizer.zero_grad()
+    decoder(encoder(x)).sum().backward()
+    optimizer.step()
+    done += 1
+    if done == 3:
+        torch.save({"encoder": encoder.state_dict(), "decoder": decoder.state_dict(), "done": done}, path)
+    dist.barrier()
+dist.destroy_process_group()
+"""
+
+
+@pytest.mark.parametrize(
+    ("change", "is_exact"),
+    [
+        pytest.param("pass", True, id="all is restored"),
+        pytest.param("encoder[1].running_mean.zero_()", False, id="but for a buffer of the first"),
+        pytest.param("decoder[0].running_mean.zero_()", False, id="but for a buffer of the second"),
+    ],
+)
+def test_all_models_that_a_forward_pass_calls_are_known(run: Run, change: str, is_exact: bool) -> None:
+    fault = Kill(rank=1, at=At(step=5, phase="backward"))
+    history = run(TWO_MODELS.replace("CHANGE", change), fault, args=("{checkpoints}",), max_restarts=1)
+    assert history.outcome.exit_code == 0
+    (saved,) = (e for e in history.of(Kind.UPDATE, rank=0, restart=0) if e.step == 3)
+    (loaded,) = history.of(Kind.STATE, rank=0, restart=1)
+    assert loaded.step == 3
+    assert loaded.data["params"] == saved.data["params"]
+    assert (loaded.data["buffers"] == saved.data["buffers"]) == is_exact

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import weakref
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import torch
@@ -23,6 +23,7 @@ class TrainingState:
         # Models weakly: a DDP object that outlives the script's last reference can hang the teardown. Their tensors
         # and the optimizers refer to no DDP object, so the end state can still be read when the model is gone.
         self._models: list[weakref.ref[torch.nn.Module]] = []
+        self._modules: set[int] = set()  # identities
         self._optimizers: list[torch.optim.Optimizer] = []
         self._structure: _Structure | None = None  # of what was found last
         self._parameters, self._buffers = _Tensors([]), _Tensors([])
@@ -34,7 +35,12 @@ class TrainingState:
             if known() is model:
                 return
         self._models.append(weakref.ref(model))
+        self._modules |= {id(module) for module in model.modules()}
         self._structure = None
+
+    def holds(self, module: torch.nn.Module) -> bool:
+        """Whether it is a model that was added, or a part of one."""
+        return id(module) in self._modules
 
     def add_optimizer(self, optimizer: torch.optim.Optimizer) -> None:
         if all(known is not optimizer for known in self._optimizers):
@@ -48,6 +54,11 @@ class TrainingState:
             "optimizer": self._of_optimizers.of(*optimizer_tensors(self._optimizers)),
             "buffers": self._of_buffers.of(self._buffers.names, self._buffers.tensors),
         }
+
+    def digest_of_buffers(self, others: Mapping[int, torch.Tensor]) -> str:
+        """As if in place of each buffer stood what ``others`` has for its identity."""
+        buffers = [others.get(id(buffer), buffer) for buffer in self._buffers.tensors]
+        return Digest().of(self._buffers.names, buffers)
 
     def magnitudes(self) -> list[tuple[str, int, float, float]]:
         """Of the parameters: see harness.rank.digest.magnitudes."""

@@ -51,7 +51,8 @@ class Steps:
         self._forward_hooks: Any = {}
         self._forward_hook_id = 0
         self._is_probing_optimizer = False
-        self._buffers_before: str | None = None
+        self._has_begun = False  # the first forward pass
+        self._untouched: dict[int, torch.Tensor] = {}  # id of a buffer -> a copy of it from before that
         self._lr: list[float] = []
         self._encoded_lr = "[]"
         self._waiting = WaitingBatches()
@@ -61,9 +62,9 @@ class Steps:
     # -- where the script is -------------------------------------------------------------------------------------
 
     def enter(self, phase: Phase) -> None:
-        # Every module's call is hooked, but within a forward pass none. Submodules, some of them in evaluation mode,
-        # change no phase, and torch takes a slow path for every module while there is any global hook.
-        if phase == "forward":
+        # Every module's call is hooked, but within a forward pass none, once the models are known. Submodules, some of
+        # them in evaluation mode, change no phase, and torch takes a slow path for all while there is any global hook.
+        if phase == "forward" and self._main_optimizer is not None:
             self._forward_hooks.pop(self._forward_hook_id, None)
         else:
             self._forward_hooks[self._forward_hook_id] = self._before_forward
@@ -96,6 +97,8 @@ class Steps:
 
     def _before_forward(self, module: torch.nn.Module, inputs: Any) -> None:
         is_training = module.training and torch.is_grad_enabled()
+        if is_training and self._main_optimizer is None:
+            self._see(module)
         if self._recorder.phase == "forward" or (self._recorder.phase == "eval" and not is_training):
             return
         if not is_training:
@@ -104,11 +107,16 @@ class Steps:
             return
         self._used += self._waiting.trained_on(inputs, is_first=self._main_optimizer is None and not self._used)
         self._state.add_model(module)
-        if self._main_optimizer is None and self._buffers_before is None:
-            state = self._state.digests()
-            self._buffers_before = state["buffers"]
-            self._match_step(state["params"])
+        if not self._has_begun:
+            self._has_begun = True
+            self._match_step(self._state.digests()["params"])
         self.enter("forward")
+
+    def _see(self, module: torch.nn.Module) -> None:
+        """In the first update: a script may call several models in one pass, one after the other."""
+        if not self._state.holds(module) and any(True for _ in (*module.parameters(), *module.buffers())):
+            self._state.add_model(module)
+            self._untouched |= {id(buffer): buffer.detach().clone() for buffer in module.buffers()}
 
     def _wrap_backward(self) -> None:
         backward = torch.autograd.backward
@@ -190,7 +198,8 @@ class Steps:
         self._match_step(state["params"])
         here = self._recorder.step
         self._recorder.step = self.updates
-        state["buffers"] = self._buffers_before
+        state["buffers"] = self._state.digest_of_buffers(self._untouched)
+        self._untouched = {}
         self._recorder.emit(Kind.STATE, **state, matched_step=self._matched_step, claimed_step=self._claimed_step)
         self._recorder.step = here
 
