@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from harness._tests.histories import Story, baseline, run
+from harness._tests.histories import Story, baseline, digests, run
 from harness.checks import GUARANTEES
 from harness.history import Baseline
 from harness.wire import Kind
@@ -210,6 +210,27 @@ def test_a_stated_tolerance_is_what_the_end_is_judged_by(name: str) -> None:
     story.edit(Kind.EXIT, rank=1, data={"params": "other bytes", "magnitudes": ended})
     found = verdict("EndsLikeBaseline", story, baseline(magnitudes=FINAL, repeatable=False))
     assert (found.outcome, found.rank) == (outcome, 1 if outcome == "invalid" else None), found.reason
+
+
+def sharded(**plan: Any) -> Story:
+    """Each rank holds a part of the state of its own."""
+    story = run(**plan).start().updates(1, 12).leave()
+    for step in range(1, 13):
+        story.edit(Kind.UPDATE, rank=1, step=step, data={"params": f"part-{step}", "sharded": True})
+    return story.edit(Kind.EXIT, rank=1, data={"params": "part-12", "magnitudes": [("0.weight", 2, 9.0, 9.0)]})
+
+
+@pytest.mark.parametrize(("part", "outcome"), [("part-12", "valid"), ("part-11", "invalid")])
+def test_of_a_sharded_state_each_rank_ends_with_its_own_part(part: str, outcome: str) -> None:
+    against = baseline(finals={0: digests(12), 1: digests(12) | {"params": part}})
+    found = verdict("EndsLikeBaseline", sharded(), against)
+    assert found.outcome == outcome
+    assert outcome == "valid" or found.rank == 1
+
+
+def test_of_a_sharded_state_the_first_rank_alone_is_compared_within_a_tolerance() -> None:
+    story = sharded(tolerance=1e-6).edit(Kind.EXIT, rank=0, data={"magnitudes": [*FINAL]})
+    assert verdict("EndsLikeBaseline", story, baseline(magnitudes=FINAL)).outcome == "valid"
 
 
 def test_a_tolerance_with_nothing_to_compare_with_is_unknown() -> None:
