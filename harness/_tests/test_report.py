@@ -77,6 +77,28 @@ def test_a_failure_reads_from_the_broken_promise_to_the_commands() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("exit_code", "said", "lines"),
+    [
+        (2, "usage: train.py\n\ntrain.py: error: --out is missing\n", ["train.py: error: --out is missing"]),
+        (2, "", []),
+        (2, None, []),
+        (0, "a warning\n", []),
+    ],
+)
+def test_a_script_that_left_by_itself_has_the_last_word(
+    tmp_path: Path, exit_code: int, said: str | None, lines: list[str]
+) -> None:
+    cause = replace(CAUSE, how="exit", exit_code=exit_code, detail=f"left with exit code {exit_code}")
+    path = tmp_path / "rank-1" / "stderr-0.txt"
+    path.parent.mkdir()
+    if said is not None:
+        path.write_text(said)
+    shown = judgement_text(replace(FAILED, diagnosis=(cause,)), tmp_path).splitlines()
+    about_it = [line for line in shown if "stderr" in line or "error:" in line or "warning" in line]
+    assert about_it == ([f"  stderr   {path}", *(f"           {line}" for line in lines)] if lines else [])
+
+
 def test_what_is_unknown_is_headed_so() -> None:
     judgement = replace(FAILED, outcome="unknown", headline="FaultFired is unknown: " + "it never fired " * 9)
     first, *_ = lines = judgement_text(judgement, Path("run")).splitlines()

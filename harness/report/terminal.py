@@ -12,6 +12,7 @@ from typing import Any
 
 from harness.checks.base import Verdict
 from harness.expect import Judgement
+from harness.wire import output_path
 
 WIDTH = 100
 MAX_BLAMED = 3  # further ones are consequences more often than news; verdicts.json has them all
@@ -49,6 +50,8 @@ def judgement_text(judgement: Judgement, run_dir: Path, *, title: str = "", repl
         where = [f"launch {cause.restart}", *(f"rank {rank}" for rank in [cause.rank] if rank is not None)]
         source = f" ({cause.event.where})" if cause.event else ""
         lines += _field("cause", f"{', '.join(where)}: {cause.detail}{source}")
+        if cause.how == "exit" and cause.exit_code and cause.rank is not None:  # why, only the script itself can say
+            lines += _last_words(output_path(run_dir, cause.rank, cause.restart, "stderr"))
     lines += _uncut("run", str(run_dir))
     lines += _uncut("replay", replay)
     lines += _uncut("recheck", f"python -m harness recheck {shlex.quote(str(run_dir))}")
@@ -74,6 +77,15 @@ def place(verdict: Verdict) -> str:
         ("restart {}", verdict.restart),
     )
     return ", ".join(form.format(value) for form, value in parts if value is not None)
+
+
+def _last_words(path: Path) -> list[str]:
+    """The file, and the last line in it; nothing if it is not there, or empty."""
+    try:
+        said = path.read_text(errors="replace")[-MAX_VALUE_CHARS:].strip()
+    except OSError:
+        return []
+    return [*_uncut("stderr", str(path)), *_field("", said.splitlines()[-1])] if said else []
 
 
 def _statement(verdict: Verdict) -> list[str]:
