@@ -14,7 +14,7 @@ from harness.wire import Kind
 RANK_1_IS_LATE = """
 from pathlib import Path
 record = Path(os.environ["CHAOS_RUN_DIR"], "rank-0", "events-0.jsonl")
-while rank == 1 and '"kind":"fault"' not in record.read_text():
+while rank == 1 and not (record.exists() and '"kind":"fault"' in record.read_text()):
     pass
 torch.ones(1, requires_grad=True).sum().backward()
 """
@@ -22,7 +22,8 @@ torch.ones(1, requires_grad=True).sum().backward()
 
 @pytest.mark.parametrize("rank", ["all", [0, 1]])
 def test_ranks_that_one_fault_ends_wait_for_each_other(run: Run, rank: object) -> None:
-    history = run(RANK_1_IS_LATE, Kill(rank=rank, at=At(phase="backward")))  # type: ignore[arg-type]
+    fault = Kill(rank=rank, at=At(phase="backward"))  # type: ignore[arg-type]
+    history = run(RANK_1_IS_LATE, fault, collective_timeout_s=30.0)  # they wait for half of it at most
     assert {event.rank for event in history.of(Kind.FAULT)} == {0, 1}
 
 
