@@ -15,7 +15,8 @@ dist.init_process_group("gloo")
 data = list(range(100, 107))
 sampler = DistributedSampler(data, shuffle=False)
 """
-END = "dist.destroy_process_group()\n"
+# Who leaves while another one still connects ends that one.
+END = "dist.barrier()\ndist.destroy_process_group()\n"
 
 
 @pytest.mark.parametrize("options", ["", ", num_workers=2", ", num_workers=2, persistent_workers=True"])
