@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from harness._tests.launched import Run
+from harness.faults.base import At
+from harness.faults.torn import Torn
 from harness.history import History
 from harness.wire import Kind
 
@@ -109,3 +113,13 @@ def test_a_library_that_is_imported_later(run: Run) -> None:
         ("foreign_save", "safetensors.torch.save_file", "/tmp/x.safetensors"),
         ("foreign_load", "safetensors.torch.load_file", "/tmp/x.safetensors"),
     ]
+
+
+@pytest.mark.parametrize("f", ["path", "open(path, 'wb')"], ids=["to a path", "to a file that the script has opened"])
+def test_a_torn_torch_save_leaves_the_first_half(run: Run, f: str) -> None:
+    text = "path = f'{sys.path[0]}/{rank}.pt'\nif rank == 1:\n    torch.save(torch.ones(1000), FILE)\n    os._exit(0)\n"
+    history = run(text.replace("FILE", f), Torn(rank=1, at=At(failpoint="torch.save")))
+    (fired,) = history.of(Kind.FAULT)
+    left = Path(history.plan.script).with_name("1.pt").stat().st_size
+    assert left == fired.data["part_bytes"] < fired.data["size_bytes"]
+    assert [e.exit_code for e in history.outcome.agent_exits] == [-9]
