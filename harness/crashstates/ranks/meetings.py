@@ -78,41 +78,41 @@ def _waits(function: Callable[..., Any], speaker: Speaker) -> Callable[..., Any]
     """It comes back without an error when what was waited for is there."""
 
     @functools.wraps(function)
-    def said(*args: Any, **kwargs: Any) -> Any:
+    def saying(*args: Any, **kwargs: Any) -> Any:
         result = function(*args, **kwargs)
         speaker.say("met", "")
         return result
 
-    return said
+    return saying
 
 
 def _polls(function: Callable[..., Any], speaker: Speaker) -> Callable[..., Any]:
     @functools.wraps(function)
-    def said(*args: Any, **kwargs: Any) -> Any:
+    def saying(*args: Any, **kwargs: Any) -> Any:
         if result := function(*args, **kwargs):
             speaker.say("met", "")
         return result
 
-    return said
+    return saying
 
 
 def _issues(function: Callable[..., Any], speaker: Speaker) -> Callable[..., Any]:
     @functools.wraps(function)
-    def said(*args: Any, **kwargs: Any) -> Any:
+    def saying(*args: Any, **kwargs: Any) -> Any:
         speaker.say("issued", "")
         return function(*args, **kwargs)
 
-    return said
+    return saying
 
 
 def _calls_back(function: Callable[..., Any], speaker: Speaker) -> Callable[..., Any]:
     """What is called back runs in a thread of C++, and may tell the others."""
 
     @functools.wraps(function)
-    def said(future: Any, callback: Callable[[Any], Any]) -> Any:
+    def saying(future: Any, callback: Callable[[Any], Any]) -> Any:
         return function(future, _after_meeting(callback, speaker))
 
-    return said
+    return saying
 
 
 def _after_meeting(callback: Callable[[Any], Any], speaker: Speaker) -> Callable[[Any], Any]:
