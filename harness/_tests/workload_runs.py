@@ -39,7 +39,8 @@ class Ran:
 
     @property
     def printed(self) -> str:
-        return self.printed_by(0)
+        """What all ranks printed; of those that fail alike, the agent may end some before they have said so."""
+        return "".join(self.printed_by(rank) for rank in range(self.history.plan.ranks))
 
     def printed_by(self, rank: int) -> str:
         """What a rank printed in its last launch, errors too."""
