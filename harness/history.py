@@ -221,7 +221,7 @@ def _of_processes(run_dir: Path, pattern: str) -> Iterator[tuple[Path, int, int]
 def _load_events(path: Path, rank: int, restart: int, damaged: list[str]) -> Iterator[Event]:
     where = f"{path.parent.name}/{path.name}"
     try:
-        lines = path.read_bytes().split(b"\n")
+        lines = path.read_bytes().rstrip(b"\0").split(b"\n")  # zeros: room that a killed process left
     except OSError as error:
         damaged.append(f"{where}: cannot be read: {error.strerror}")
         return

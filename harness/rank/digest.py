@@ -58,25 +58,42 @@ class Digest:
         self._memories = [_memory(tensor) for tensor in tensors]
 
 
-def optimizer_tensors(optimizers: Iterable[torch.optim.Optimizer]) -> tuple[list[object], list[torch.Tensor]]:
+class OptimizerTensors:
     """Names and tensors of every parameter's state, in the order of the parameter groups.
 
     Hyperparameters are left out: a scheduler changes them between the update and the next step. What is no tensor may
     be this rank's own: LBFGS' loss.
     """
-    names: list[object] = []
-    tensors: list[torch.Tensor] = []
-    for optimizer in optimizers:
-        for group in optimizer.param_groups:
-            for index, state in enumerate(map(optimizer.state.get, group["params"])):
-                if state:
-                    if not _PLAIN.issuperset(map(type, state.values())):
-                        state = {key: value for key, value in state.items() if isinstance(value, torch.Tensor)}
-                    keys = sorted(state)
-                    names.append(index)
-                    names += keys
-                    tensors += map(state.__getitem__, keys)
-    return names, tensors
+
+    def __init__(self) -> None:
+        self.names: list[object] = []
+        self.tensors: list[torch.Tensor] = []
+        self._held: list[object] = []  # all that they were found from: an identity is one while its object lives
+        self._identities: list[int] = []
+
+    def look(self, optimizers: Iterable[torch.optim.Optimizer]) -> None:
+        """Find them anew if there are others now."""
+        held: list[object] = []
+        for optimizer in optimizers:
+            for group in optimizer.param_groups:
+                held += group["params"]
+            for state in optimizer.state.values():
+                if isinstance(state, dict):  # some keep other things beside their parameters' states
+                    held += state.keys()
+                    held += state.values()
+        if (identities := [*map(id, held)]) != self._identities:
+            self._held, self._identities = held, identities
+            self._find(optimizers)
+
+    def _find(self, optimizers: Iterable[torch.optim.Optimizer]) -> None:
+        self.names, self.tensors = [], []
+        for optimizer in optimizers:
+            for group in optimizer.param_groups:
+                for index, state in enumerate(map(optimizer.state.get, group["params"])):
+                    if state:
+                        keys = sorted(key for key, value in state.items() if isinstance(value, torch.Tensor))
+                        self.names += [index, *keys]
+                        self.tensors += [state[key] for key in keys]
 
 
 def magnitudes(names: Iterable[str], tensors: Iterable[torch.Tensor]) -> list[tuple[str, int, float, float]]:

@@ -60,6 +60,7 @@ def run(script: str, args: list[str]) -> int:
         threads=_native_threads(),
         sources=_sources(),
     )
+    recorder.trim()
     return code
 
 
@@ -155,6 +156,7 @@ def _run_script(recorder: Recorder, steps: Steps, triggers: Triggers, script: st
     def recorded_exit(code: int) -> NoReturn:
         state, threads = steps.final_state(), _native_threads()
         recorder.emit(Kind.EXIT, code=code, **state, returned=collectives.returned(), at_once=True, threads=threads)
+        recorder.trim()
         leave(code)
 
     os._exit = recorded_exit  # type: ignore[assignment]

@@ -1,20 +1,27 @@
-"""One JSON line an event, each written by one unbuffered ``write``: SIGKILL loses nothing that was recorded.
+"""One JSON line an event, written where SIGKILL loses nothing of it: into pages of the file, mapped a window at a time.
+
+A system call for each line would cost as much as all the rest of recording it, for amid training it meets cold caches.
+The file ends with zeros, room for the next lines, until the process ends by itself.
 
 Recording never raises into training: when the disk is full, the first line that is lost is told on stderr once, and
-the missing end of the record makes the verdicts ``unknown``.
+the missing end of the record makes the verdicts ``unknown``. Room on the disk is taken before it is written to.
 """
 
 from __future__ import annotations
 
 import json
+import mmap
 import os
 import sys
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from harness.wire import Kind, Phase
+
+WINDOW_BYTES = 1 << 16
 
 # One encoder for all lines: json.dumps would make one on each call. Short separators halve the time to write.
 encode = json.JSONEncoder(separators=(",", ":"), check_circular=False, default=str).encode
@@ -28,43 +35,73 @@ class Recorder:
     """
 
     def __init__(self, path: Path) -> None:
-        # O_APPEND: a line is whole or torn at its end, never overwritten.
-        self._fd: int | None = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        self._fd: int | None = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        self._window: Any = b""
+        self._window_bytes = self._used_bytes = 0
+        self._offset = os.fstat(self._fd).st_size  # of the window in the file
+        self._moving = threading.RLock()  # reentrant: a signal handler may record as well
         self.step = 0
         self.phase: Phase = "init"
         self.on_phase: Callable[[int, Phase], None] | None = None
         os.register_at_fork(after_in_child=self._forget)
-
-    def _forget(self) -> None:
-        # A loader's worker process is not this rank: it must not write into its record.
-        self._fd = None
 
     def emit(self, kind: Kind, **fields: Any) -> None:
         self.emit_encoded(kind, "," + encode(fields)[1:-1] if fields else "")
 
     def emit_encoded(self, kind: Kind, members: str) -> None:
         """Record an event whose fields were encoded before: JSON members, each with a comma before it."""
-        if self._fd is not None:
-            line = f'{{"t":{time.monotonic_ns()},"kind":"{kind}","step":{self.step},"phase":"{self.phase}"{members}}}\n'
-            try:
-                os.write(self._fd, line.encode())
-            except OSError as error:
-                self._lose(kind, error)
+        line = f'{{"t":{time.monotonic_ns()},"kind":"{kind}","step":{self.step},"phase":"{self.phase}"{members}}}\n'
+        self._write(kind, line.encode())
 
     def enter(self, phase: Phase, step: int) -> None:
         """The script is in ``phase`` of ``step`` from now on."""
         if phase == self.phase and step == self.step:
             return
         self.phase, self.step = phase, step
-        if self._fd is not None:  # written here: amid training, one more Python function costs 4 us, with cold caches
-            line = f'{{"t":{time.monotonic_ns()},"kind":"phase","step":{step},"phase":"{phase}"}}\n'
-            try:
-                os.write(self._fd, line.encode())
-            except OSError as error:
-                self._lose(Kind.PHASE, error)
+        self._write(
+            Kind.PHASE, f'{{"t":{time.monotonic_ns()},"kind":"phase","step":{step},"phase":"{phase}"}}\n'.encode()
+        )
         if self.on_phase is not None:
             self.on_phase(step, phase)
 
-    def _lose(self, kind: Kind, error: OSError) -> None:
-        self._fd = None
-        print(f"chaos: the record ends here, {kind} could not be written: {error}", file=sys.stderr, flush=True)
+    def trim(self) -> None:
+        """Leave out the zeros at the end, until the next event."""
+        if self._fd is not None:
+            self._offset, self._used_bytes, self._window_bytes = self._offset + self._used_bytes, 0, 0
+            os.ftruncate(self._fd, self._offset)
+
+    def _write(self, kind: Kind, line: bytes) -> None:
+        size_bytes = len(line)
+        # From here on nothing is called before the line has its place: no thread and no signal handler comes between.
+        start = self._used_bytes
+        end = start + size_bytes
+        if end <= self._window_bytes:
+            self._used_bytes = end
+            self._window[start:end] = line
+        elif self._fd is not None and self._has_moved(kind, size_bytes):
+            self._write(kind, line)
+
+    def _has_moved(self, kind: Kind, size_bytes: int) -> bool:
+        """Whether the window has room for so many bytes now."""
+        with self._moving:
+            try:
+                if self._used_bytes + size_bytes > self._window_bytes and self._fd is not None:
+                    self._move_window(self._fd, size_bytes)
+            except OSError as error:
+                self._forget()
+                print(f"chaos: the record ends here, {kind} could not be written: {error}", file=sys.stderr, flush=True)
+        return self._fd is not None
+
+    def _move_window(self, fd: int, size_bytes: int) -> None:
+        """Map the part of the file that comes next."""
+        offset = (self._offset + self._used_bytes) // mmap.PAGESIZE * mmap.PAGESIZE
+        window_bytes = max(WINDOW_BYTES, (size_bytes // mmap.PAGESIZE + 2) * mmap.PAGESIZE)
+        os.posix_fallocate(fd, offset, window_bytes)  # to write to a page that the disk has no room for is SIGBUS
+        window = mmap.mmap(fd, window_bytes, flags=mmap.MAP_SHARED | mmap.MAP_POPULATE, offset=offset)
+        # From here on no thread and no signal handler comes between; to free a window lets them, so it is held so long.
+        _old, used_bytes = self._window, self._offset + self._used_bytes - offset
+        self._window, self._window_bytes, self._used_bytes, self._offset = window, window_bytes, used_bytes, offset
+
+    def _forget(self) -> None:
+        # A loader's worker process is not this rank: it must not write into its record.
+        self._fd, self._window_bytes = None, 0

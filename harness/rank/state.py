@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from harness.rank.digest import Digest, magnitudes, optimizer_tensors
+from harness.rank.digest import Digest, OptimizerTensors, magnitudes
 
 
 class TrainingState:
@@ -26,7 +26,7 @@ class TrainingState:
         self._modules: set[int] = set()  # identities
         self._optimizers: list[torch.optim.Optimizer] = []
         self._structure: _Structure | None = None  # of what was found last
-        self._parameters, self._buffers = _Tensors([]), _Tensors([])
+        self._parameters, self._buffers, self._moments = _Tensors([]), _Tensors([]), OptimizerTensors()
         self._of_parameters, self._of_optimizers, self._of_buffers = Digest(), Digest(), Digest()
         self.is_sharded = False
 
@@ -49,9 +49,10 @@ class TrainingState:
     def digests(self) -> dict[str, str]:
         """Digests of all ``params``, ``optimizer`` states and ``buffers`` known so far."""
         self._look()
+        self._moments.look(self._optimizers)
         return {
             "params": self._of_parameters.of(self._parameters.names, self._parameters.tensors),
-            "optimizer": self._of_optimizers.of(*optimizer_tensors(self._optimizers)),
+            "optimizer": self._of_optimizers.of(self._moments.names, self._moments.tensors),
             "buffers": self._of_buffers.of(self._buffers.names, self._buffers.tensors),
         }
 
