@@ -41,6 +41,12 @@ def of_no_step(**plan: Any) -> Story:
     return story.updates(1, 7).leave()
 
 
+def told_by_rank_1_first() -> Story:
+    story = of_no_step()
+    story.events.sort(key=lambda event: event["rank"], reverse=True)
+    return story
+
+
 def again(load: int) -> Story:
     """Goes on from step 5, is killed in update 9, and goes on from ``load``."""
     story = run(start_from="/kept/1-safe-new.tar", acknowledged=5).start(load=5).updates(6, 8).begin(1, 9).kill(1)
@@ -95,6 +101,7 @@ BROKEN: dict[str, tuple[Tell, str, int, int]] = {
         0,
     ),
     "a state of no step": (of_no_step, "RollbackExact", 0, 0),
+    "a state of no step, of which the lowest rank is named": (told_by_rank_1_first, "RollbackExact", 0, 0),
     "an update is left out": (lambda: begun(5, first=7), "RollbackExact", 0, 7),
     "the samples of an update are left out": (lambda: begun(5, first=7), "SamplesOnce", 0, 6),
     "the checkpoint's own update is done again": (lambda: begun(5, first=5), "RollbackExact", 0, 5),

@@ -10,7 +10,7 @@ from typing import Any
 
 from harness.checks.base import Verdict, guarantee, invalid, not_applicable, unknown, valid
 from harness.checks.never_loaded import unloaded_save
-from harness.checks.records import listed, load_of, saved_step, start_step, state_of
+from harness.checks.records import by_rank, listed, load_of, saved_step, start_step, state_of
 from harness.history import Baseline, History
 from harness.wire import Event, Kind
 
@@ -19,7 +19,7 @@ Entry = dict[str, Any]
 
 @guarantee("OnlyCompleteLoads", "a checkpoint without a valid COMPLETE, or whose bytes do not match, is never loaded")
 def only_complete_loads(history: History, _: Baseline | None) -> Verdict:
-    loads = [e for e in _loads(history) if e.data["path"] is not None]
+    loads = [e for e in by_rank(history.of(Kind.LOAD)) if e.data["path"] is not None]
     if not loads:
         return not_applicable("no checkpoint was loaded")
     for load in loads:
@@ -160,7 +160,7 @@ def acknowledged_survives(history: History, _: Baseline | None) -> Verdict:
     if verdict := _lost_before(history):
         return verdict
     compared = len(_started(history)) if history.plan.acknowledged else 0
-    for load in _loads(history):
+    for load in by_rank(history.of(Kind.LOAD)):
         before = [e for e in saves if e.t_ns < load.t_ns]
         if not before:
             continue
@@ -232,11 +232,6 @@ def retention_safe(history: History, _: Baseline | None) -> Verdict:
 
 
 # -- loads and inventories -----------------------------------------------------------------------------------------
-
-
-def _loads(history: History) -> list[Event]:
-    """By restart, then rank: all ranks load together, and which of them was told first is chance."""
-    return sorted(history.of(Kind.LOAD), key=lambda e: (e.restart, e.rank, e.seq))
 
 
 def _inventory_for(history: History, load: Event) -> Event | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from harness.checks.base import Verdict, guarantee, invalid, unknown, valid
 from harness.checks.progress import progress, stuck_in_teardown
-from harness.checks.records import listed
+from harness.checks.records import by_rank, listed
 from harness.history import Baseline, History
 from harness.wire import Event, Kind
 
@@ -67,7 +67,7 @@ def _left_with_threads(history: History) -> Event | None:
 
     They run on where something still refers to the group. ``os._exit`` is the safe way out there.
     """
-    for event in history.of(Kind.EXIT):
+    for event in by_rank(history.of(Kind.EXIT)):
         is_torn_down = event.phase == "teardown" and event.data["code"] == 0 and not event.data.get("at_once")
         if is_torn_down and any(name.startswith(GLOO_THREADS) for name in event.data.get("threads", ())):
             return event

@@ -12,6 +12,11 @@ from harness.wire import Event, Kind
 Updates = Mapping[tuple[int, int], Mapping[int, Event]]
 
 
+def by_rank(events: Iterable[Event]) -> list[Event]:
+    """In order of launch, then of rank: where several ranks tell the same, which came first in time is chance."""
+    return sorted(events, key=lambda event: (event.restart, event.rank, event.seq))
+
+
 def ended_well(history: History) -> bool:
     return history.outcome.exit_code == 0 and not history.outcome.timed_out
 
@@ -75,7 +80,7 @@ def unplaced(history: History) -> Event | None:
 
     The steps of that process are counted from 0 then, and mean nothing.
     """
-    return next((e for e in history.of(Kind.STATE) if _is_unplaced(history, e)), None)
+    return next((e for e in by_rank(history.of(Kind.STATE)) if _is_unplaced(history, e)), None)
 
 
 def _is_unplaced(history: History, state: Event) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from harness.checks.base import Verdict, guarantee, invalid, not_applicable, unknown, valid
-from harness.checks.records import Updates, exits, start_step, state_of, unplaced, updates
+from harness.checks.records import Updates, by_rank, exits, start_step, state_of, unplaced, updates
 from harness.checks.replicas import SHARED
 from harness.history import Baseline, History
 from harness.wire import BASELINE_JSON, Event, Kind
@@ -45,7 +45,7 @@ def rollback_exact(history: History, baseline: Baseline | None) -> Verdict:
 def _out_of_order(history: History) -> Verdict | None:
     """An update done twice or left out within one process."""
     previous: dict[tuple[int, int], Event] = {}
-    for event in history.of(Kind.UPDATE):
+    for event in by_rank(history.of(Kind.UPDATE)):
         before = previous.get((event.rank, event.restart))
         if before is not None and event.step != before.step + 1:
             return invalid(f"update {event.step} follows update {before.step}", event)
