@@ -81,6 +81,7 @@ def make_twin(plan: Plan) -> Plan:
         max_restarts=0,
         start_from=None,
         acknowledged=None,
+        gradient=None,
         expect=Expect(outcome="clean"),
         guarantees=(),
     )

@@ -8,14 +8,14 @@ import json
 import platform
 import re
 import subprocess
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import cache
 from pathlib import Path
 from typing import Any, get_args
 
 from harness.errors import RecordError
 from harness.faults import Fault, load_fault
-from harness.scenario import Broken, Device, Expect, Expected, Scenario
+from harness.scenario import Broken, Device, Expect, Expected, Gradient, Scenario
 from harness.scenario.workloads import is_own_script
 from harness.wire import GUARANTEE_NAMES, PLAN_JSON
 
@@ -41,6 +41,7 @@ class Plan:
         start_from: absolute path of the directory, or archive of a crash state, that the job begins with; or None.
         acknowledged: the newest step whose save had been reported done there; None: nobody knows, or nothing is there.
         preload: packages that the warm parent imports once.
+        gradient: which updates' gradients are compared with float64 ones, ``losses`` being an absolute path; or None.
         tolerance: None asks for byte-equal final states, a number for a relative difference at most so large.
         guarantees: names asked for by the scenario; empty means all that apply.
         disarmed: the faults are left out on purpose; the run must then end ``unknown``.
@@ -68,6 +69,7 @@ class Plan:
     start_from: str | None = None
     acknowledged: int | None = None
     preload: tuple[str, ...] = ()
+    gradient: Gradient | None = None
     tolerance: float | None = None
     guarantees: tuple[str, ...] = ()
     faults: tuple[Fault, ...] = ()
@@ -111,6 +113,7 @@ def make_plan(
         start_from=None if scenario.start_path is None else str(scenario.start_path),
         acknowledged=scenario.acknowledged,
         preload=scenario.preload,
+        gradient=scenario.gradient and replace(scenario.gradient, losses=str(scenario.losses_path)),
         tolerance=scenario.tolerance,
         guarantees=scenario.guarantees,
         faults=() if disarm else scenario.faults,
@@ -188,6 +191,8 @@ def load_plan(run_dir: Path) -> Plan:
         expect["broken"] = tuple(Broken(**b) for b in expect["broken"])
         for name in ("args", "preload", "guarantees"):
             raw[name] = tuple(raw[name])
+        if (gradient := raw.pop("gradient", None)) is not None:
+            raw["gradient"] = Gradient(**{**gradient, "updates": tuple(gradient["updates"])})
         raw["faults"] = tuple(load_fault(f) for f in raw["faults"])
         plan = Plan(expect=Expect(**expect), **raw)
         if problem := _problem(plan):

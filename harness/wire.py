@@ -36,6 +36,7 @@ GuaranteeName = Literal[
     "ReplayIdentical",
     "EndsLikeBaseline",
     "SamplesOnce",
+    "GradientRight",
     "RetentionSafe",
 ]
 GUARANTEE_NAMES: tuple[GuaranteeName, ...] = get_args(GuaranteeName)  # each has its check in harness.checks
@@ -77,6 +78,13 @@ class Kind(StrEnum):
     # after an update: params, optimizer, buffers, rng (digests, hex), lr (list), ids, epoch, batches, sharded, scaler
     # (None without; else of each GradScaler its scale and growth tracker)
     UPDATE = "update"
+    # a GradScaler left the update out, for a gradient overflowed: ids, batches (as above)
+    SKIPPED = "skipped"
+    # before an update that [gradient] asks for: error (why it cannot be told), or device, names (of the parameters),
+    # numel, applied (a sketch of all gradients: of each parameter a few numbers, see harness.rank.gradients), norm (of
+    # them), parts: of each batch used samples (None: unknown), has_drawn (random numbers), heads {name: {count,
+    # weight, sum (a sketch)}}
+    GRADIENT = "gradient"
     # before this process's first update: params, optimizer, buffers; matched_step, claimed_step (None: unknown)
     STATE = "state"
     # path

@@ -82,12 +82,14 @@ def run_workload(
     max_restarts: int = 0,
     checkpoints: Path | None = None,
     fails: bool = False,
+    **plan: Any,
 ) -> Ran:
     """Run ``workloads/NAME.py`` on ``ranks`` CPU ranks.
 
     Args:
         checkpoints: where to save, and to go on from; left out: a new directory.
         fails: whether it must fail, else it must end well.
+        plan: further fields of the plan.
     """
     script = WORKLOADS / f"{name}.py"
     if changes:
@@ -96,7 +98,7 @@ def run_workload(
     if checkpoints is None:
         checkpoints = Path(tempfile.mkdtemp(prefix="checkpoints-", dir=tmp_path))
     given = (*args, "--checkpoint-dir", str(checkpoints))
-    history = run("", *faults, ranks=ranks, script=str(script), args=given, max_restarts=max_restarts)
+    history = run("", *faults, ranks=ranks, script=str(script), args=given, max_restarts=max_restarts, **plan)
     ran = Ran(history=history, run_dir=tmp_path / history.plan.name, checkpoints=checkpoints)
     assert (history.outcome.exit_code != 0) == fails, ran.printed
     return ran

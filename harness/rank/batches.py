@@ -33,6 +33,11 @@ class Batch:
     tensor: weakref.ref[torch.Tensor] | None = None
 
     @property
+    def num_samples(self) -> int | None:
+        """None if it is unknown."""
+        return None if self.ids is None else len(self.ids.split(","))
+
+    @property
     def is_kept(self) -> bool:
         return self.tensor is not None and self.tensor() is not None
 

@@ -103,7 +103,7 @@ def install(recorder: Recorder, triggers: Triggers, steps: Steps) -> None:
             f',"loader":{current.loader},"epoch":{current.epoch},"index":{current.batches},"ids":{ids or "null"}',
         )
         current.batches += 1
-        steps.batch_loaded(Batch(current.loader, current.epoch, ids, addresses(batch), a_tensor(batch)))
+        steps.batch_loaded(Batch(current.loader, current.epoch, ids, addresses(batch), a_tensor(batch)), batch)
         return batch
 
     def _end(current: _Pass) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import weakref
+from collections.abc import Callable
 from typing import Any
 
 from torch.amp.grad_scaler import GradScaler
@@ -17,8 +18,8 @@ class Scalers:
     def __init__(self) -> None:
         self._made: list[weakref.ref[Any]] = []
 
-    def install(self) -> None:
-        """Know every scaler of this process from now on."""
+    def install(self, on_skip: Callable[[], None]) -> None:
+        """Know every scaler of this process from now on; ``on_skip`` hears of each step that is not made."""
         scalers: Any = GradScaler  # Any: a method is replaced
         make = scalers.__init__
 
@@ -27,7 +28,21 @@ class Scalers:
             make(scaler, *args, **kwargs)
             self._made.append(weakref.ref(scaler))
 
-        scalers.__init__ = seen
+        step = scalers.step
+
+        @functools.wraps(step)
+        def seen_step(scaler: Any, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
+            steps_made: list[object] = []
+            handle = optimizer.register_step_pre_hook(lambda *_: steps_made.append(None))
+            try:
+                made = step(scaler, optimizer, *args, **kwargs)
+            finally:
+                handle.remove()
+            if not steps_made:
+                on_skip()
+            return made
+
+        scalers.__init__, scalers.step = seen, seen_step
 
     def encoded(self) -> str:
         """JSON: of each scaler that is in use its scale, and the updates since that last changed; null without any."""

@@ -42,6 +42,10 @@ class TrainingState:
         """Whether it is a model that was added, or a part of one."""
         return id(module) in self._modules
 
+    def models(self) -> list[torch.nn.Module]:
+        """Those that are still there."""
+        return [model for known in self._models if (model := known()) is not None]
+
     def add_optimizer(self, optimizer: torch.optim.Optimizer) -> None:
         if all(known is not optimizer for known in self._optimizers):
             self._optimizers.append(optimizer)

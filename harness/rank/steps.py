@@ -19,6 +19,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook, register_op
 
 from harness.rank.batches import Batch, WaitingBatches
 from harness.rank.generators import rng_digest
+from harness.rank.gradients import Gradients
 from harness.rank.recorder import Recorder, encode
 from harness.rank.scalers import Scalers
 from harness.rank.state import TrainingState
@@ -34,13 +35,17 @@ class Steps:
     Args:
         resolve_step: digest of the parameters before the first update -> the step they are the state after, as far
             as the records of earlier restarts tell, else None.
+        gradients: records those of some updates; None: of none.
 
     Attributes:
         updates: updates done, in the job's count: a resumed script starts at its checkpoint's step.
     """
 
-    def __init__(self, recorder: Recorder, resolve_step: Callable[[str], int | None]) -> None:
+    def __init__(
+        self, recorder: Recorder, resolve_step: Callable[[str], int | None], gradients: Gradients | None = None
+    ) -> None:
         self._recorder = recorder
+        self._gradients = gradients
         self._resolve_step = resolve_step
         self.updates = 0
         self._claimed_step: int | None = None
@@ -75,10 +80,12 @@ class Steps:
         self._forward_hooks[self._forward_hook_id] = self._before_forward
         self._recorder.enter("optimizer_step", self.updates)
 
-    def batch_loaded(self, batch: Batch) -> None:
-        """A DataLoader handed out ``batch``."""
+    def batch_loaded(self, batch: Batch, content: Any) -> None:
+        """A DataLoader handed out ``content``."""
         self._has_loaders = True
         self._waiting.append(batch)
+        if self._gradients is not None:
+            self._gradients.handed_out(batch, content)
 
     def resumed(self, step: int) -> None:
         """The checkpoint store says that it gave the script the state after ``step``."""
@@ -93,7 +100,7 @@ class Steps:
         register_optimizer_step_post_hook(self._after_step)
         self._wrap_backward()
         self._wrap_teardown()
-        self._scalers.install()
+        self._scalers.install(self._skipped)
 
     def _before_forward(self, module: torch.nn.Module, inputs: Any) -> None:
         is_training = module.training and torch.is_grad_enabled()
@@ -105,7 +112,10 @@ class Steps:
             self._waiting.evaluated()
             self.enter("eval")
             return
-        self._used += self._waiting.trained_on(inputs, is_first=self._main_optimizer is None and not self._used)
+        used = self._waiting.trained_on(inputs, is_first=self._main_optimizer is None and not self._used)
+        self._used += used
+        if self._gradients is not None:
+            self._gradients.called_with(used)
         self._state.add_model(module)
         if not self._has_begun:
             self._has_begun = True
@@ -151,6 +161,9 @@ class Steps:
             self._record_start()
         if (lr := [float(group["lr"]) for group in optimizer.param_groups]) != self._lr:
             self._lr, self._encoded_lr = lr, encode(lr)
+        if self._gradients is not None:
+            self._forward_hooks.pop(self._forward_hook_id, None)  # it calls a copy of the model
+            self._gradients.before_update(self.updates + 1, self._state.models(), self._used)
         self.enter("optimizer_step")
 
     def _after_step(self, optimizer: torch.optim.Optimizer, _args: Any, _kwargs: Any) -> None:
@@ -171,6 +184,11 @@ class Steps:
             f',"sharded":{"true" if self._state.is_sharded else "false"}'
             f',"epoch":{used[-1].epoch if used else "null"},"batches":{len(used)}',
         )
+
+    def _skipped(self) -> None:
+        """A GradScaler made no update of what was computed: it overflowed."""
+        used, self._used = self._used, []
+        self._recorder.emit_encoded(Kind.SKIPPED, f',"ids":{self._joined_ids(used)},"batches":{len(used)}')
 
     def _joined_ids(self, used: list[Batch]) -> str:
         """The sample ids of several batches, or of none, as JSON."""

@@ -13,7 +13,7 @@ In the order of a file's way through it:
 """
 
 from harness.scenario.load import is_saver_scenario, load_saver_scenario, load_scenario
-from harness.scenario.model import Broken, Device, Expect, Expected, Scenario
+from harness.scenario.model import Broken, Device, Expect, Expected, Gradient, Scenario
 from harness.scenario.saver import ExpectStates, SaverScenario
 
 __all__ = [
@@ -22,6 +22,7 @@ __all__ = [
     "Expect",
     "ExpectStates",
     "Expected",
+    "Gradient",
     "SaverScenario",
     "Scenario",
     "is_saver_scenario",

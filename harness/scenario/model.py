@@ -69,6 +69,27 @@ class Expect:
     message: str | None = None
 
 
+@dataclass(frozen=True, kw_only=True)
+class Gradient:
+    """Whose gradients are compared with those that the same samples have in float64, in one process.
+
+    Attributes:
+        losses: path (from this file's folder) of a Python file with losses(model, batch): for each loss head the sum
+            over its targets, their number, and a weight (1 if left out). model is the script's, without DDP, and batch
+            what its loader gave.
+        updates: the steps whose gradients are looked at; left out: the first two of each launch.
+        tolerance: largest relative difference; the default is for float32.
+        clip_norm: the norm that the script clips its gradients to; left out: it does not clip.
+    """
+
+    __pydantic_config__: ClassVar[dict[str, str]] = FORBID_EXTRA
+
+    losses: Annotated[str, Field(min_length=1)]
+    updates: tuple[Annotated[int, Field(ge=1)], ...] = ()
+    tolerance: Annotated[float, Field(gt=0, lt=1, allow_inf_nan=False)] = 1e-4
+    clip_norm: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
+
+
 class Scenario(BaseModel):
     """One scenario: a workload, the faults it meets and what must come of it.
 
@@ -91,6 +112,7 @@ class Scenario(BaseModel):
             fault-free run begins with nothing.
         acknowledged: the newest step whose save had been reported done in start_from; left out: what the archive says.
         preload: packages that the warm parent imports once, such as a model library of yours.
+        gradient: compares gradients with those in float64, for GradientRight.
         tolerance: largest relative difference of the final state from the fault-free run; left out: byte-equal.
         guarantees: those to be judged; left out: all that apply.
         faults: what goes wrong, each in a [[fault]] table of its own.
@@ -115,6 +137,7 @@ class Scenario(BaseModel):
     start_from: str | None = Field(None, min_length=1)
     acknowledged: int | None = Field(None, ge=0)
     preload: tuple[str, ...] = ()
+    gradient: Gradient | None = None
     tolerance: float | None = Field(None, gt=0, allow_inf_nan=False)
     guarantees: tuple[GuaranteeName, ...] = ()
     faults: tuple[AnyFault, ...] = Field((), alias="fault")
@@ -135,10 +158,16 @@ class Scenario(BaseModel):
     @property
     def start_path(self) -> Path | None:
         """Absolute path of what the job begins with; None: nothing. It need not exist."""
-        if self.start_from is None:
-            return None
+        return None if self.start_from is None else self._path(self.start_from)
+
+    @property
+    def losses_path(self) -> Path | None:
+        """Absolute path of ``gradient.losses``; None without it. It need not exist."""
+        return None if self.gradient is None else self._path(self.gradient.losses)
+
+    def _path(self, given: str) -> Path:
         folder = Path.cwd() if self._file is None else self._file.parent
-        return (folder / Path(self.start_from).expanduser()).resolve()
+        return (folder / Path(given).expanduser()).resolve()
 
     @property
     def planned_steps(self) -> int | None:

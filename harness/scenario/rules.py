@@ -94,6 +94,12 @@ def start_is_there(scenario: Scenario) -> Iterator[Problem]:
         yield Problem(("expect", "resume_step"), wants, needs=(("expect",),))
 
 
+def losses_are_there(scenario: Scenario) -> Iterator[Problem]:
+    path = scenario.losses_path
+    if path is not None and not path.is_file():
+        yield Problem(("gradient", "losses"), f"there is no file {path}; paths start at the scenario file's folder")
+
+
 def bounds_are_nested(scenario: Scenario) -> Iterator[Problem]:
     if scenario.collective_timeout_s >= scenario.deadline_s:
         yield Problem(
@@ -257,6 +263,7 @@ def expectation_is_possible(scenario: Scenario) -> Iterator[Problem]:
 RULES: tuple[Rule, ...] = (
     workload_exists,
     start_is_there,
+    losses_are_there,
     bounds_are_nested,
     names_stand_once,
     environment_is_free,

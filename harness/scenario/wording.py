@@ -14,7 +14,7 @@ from pydantic import BaseModel, ValidationError
 
 from harness.faults import KINDS
 from harness.faults.base import At
-from harness.scenario.model import Broken, Expect, Scenario
+from harness.scenario.model import Broken, Expect, Gradient, Scenario
 from harness.scenario.saver import ExpectStates
 from harness.scenario.toml_lines import Path
 
@@ -139,6 +139,8 @@ def _class_around(loc: Path, model: type[BaseModel]) -> type:
             return KINDS[kind]
         case ("expect", "broken", int(), _):
             return Broken
+        case ("gradient", _):
+            return Gradient
         case ("expect", _):
             return Expect if model is Scenario else ExpectStates
     return model

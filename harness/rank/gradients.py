@@ -1,0 +1,229 @@
+"""The gradients of a few updates, beside those that the same batches have in float64.
+
+In front of such an update each rank takes the gradients that its optimizer is about to apply, and those of every batch
+that it used: of a copy of the model in float64, from the same state, drawing the same random numbers. They are linear
+in the batches, so that their sums over all ranks can be compared later, from the records alone. What goes on record of
+a gradient is a sketch: the products of each parameter's part with a few random vectors of signs. A sketch is linear as
+well, and of about the same norm, and two that differ have different sketches but by a chance of nearly none.
+"""
+
+from __future__ import annotations
+
+import copy
+import random
+import runpy
+import zlib
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from harness.rank.batches import Batch
+from harness.rank.recorder import Recorder
+from harness.wire import Kind
+
+NUM_SIGNS = 4  # random vectors a parameter
+MAX_KEPT_NUMEL = 1_000_000  # of a parameter whose vectors are kept from one update to the next
+FIRST_UPDATES = 2  # of each launch, where the scenario names no steps
+
+Losses = Callable[[torch.nn.Module, Any], Mapping[str, Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class _RandomState:
+    """Of torch's generators that a model draws from."""
+
+    cpu: torch.Tensor
+    cuda: torch.Tensor | None
+
+    @classmethod
+    def now(cls) -> _RandomState:
+        return cls(torch.get_rng_state(), torch.cuda.get_rng_state() if torch.cuda.is_initialized() else None)
+
+    def set(self) -> None:
+        torch.set_rng_state(self.cpu)
+        if self.cuda is not None:
+            torch.cuda.set_rng_state(self.cuda)
+
+    def is_now(self) -> bool:
+        now = self.now()
+        is_same_cuda = self.cuda is None or (now.cuda is not None and self.cuda.equal(now.cuda))
+        return self.cpu.equal(now.cpu) and is_same_cuda
+
+
+@dataclass(slots=True)
+class _Kept:
+    """A batch that was handed out, and the random state in which the model was called with it."""
+
+    batch: Batch
+    content: Any
+    random_states: list[_RandomState] = field(default_factory=list)  # of each call
+
+
+class Gradients:
+    """Records some updates' gradients.
+
+    Args:
+        losses_file: Python file with ``losses(model, batch)``: for each head the sum of its losses over its targets,
+            their number, and a weight (1 if left out). ``model`` is the script's own, without DDP.
+        steps: those to be recorded; empty: the first two of each launch.
+    """
+
+    def __init__(self, recorder: Recorder, losses_file: str, steps: tuple[int, ...]) -> None:
+        self._recorder = recorder
+        self._steps = frozenset(steps)
+        self._kept: dict[int, _Kept] = {}  # by the batch's identity
+        self._signs: dict[tuple[str, int], torch.Tensor] = {}
+        self._num_recorded = 0
+        self._error: str | None = None
+        try:
+            self._losses: Losses = runpy.run_path(losses_file)["losses"]
+        except BaseException as error:  # the user's file: it may also call sys.exit
+            self._error = f"{losses_file}: {type(error).__name__}: {error}"
+
+    def handed_out(self, batch: Batch, content: Any) -> None:
+        self._kept[id(batch)] = _Kept(batch, copy.deepcopy(content))  # a copy: scripts may change theirs in place
+
+    def called_with(self, batches: list[Batch]) -> None:
+        """The model is about to be called with these."""
+        for batch in batches:
+            if (kept := self._kept.get(id(batch))) is not None:
+                kept.random_states.append(_RandomState.now())
+
+    def before_update(self, step: int, models: list[torch.nn.Module], used: list[Batch]) -> None:
+        """Record the gradients of update ``step`` if it is one of those; forget the batches before it."""
+        kept = [self._kept.get(id(batch)) for batch in used]
+        handed_out = [*self._kept]
+        last = max((handed_out.index(id(batch)) for batch in used if id(batch) in self._kept), default=-1)
+        for identity in handed_out[: last + 1]:  # those before were evaluated or passed over
+            del self._kept[identity]
+        is_due = step in self._steps if self._steps else self._num_recorded < FIRST_UPDATES
+        if not is_due:
+            return
+        self._num_recorded += 1
+        try:
+            if self._error is not None:
+                raise _CannotError(self._error)
+            if len(models) != 1:
+                raise _CannotError(f"{len(models)} models are trained; one is allowed")
+            if not kept or None in kept:
+                raise _CannotError("not all batches of the update came from a DataLoader")
+            recorded = self._of_update(_unwrapped(models[0]), [one for one in kept if one is not None])
+        except Exception as error:  # what the user's losses() raises as well: training goes on
+            why = str(error) if isinstance(error, _CannotError) else f"{type(error).__name__}: {error}"
+            recorded = {"error": why}
+        self._recorder.emit(Kind.GRADIENT, **recorded)
+
+    def _of_update(self, model: torch.nn.Module, kept: list[_Kept]) -> dict[str, Any]:
+        parameters = {name: p for name, p in model.named_parameters() if p.requires_grad}
+        if any(hasattr(p, "to_local") for p in parameters.values()):
+            raise _CannotError("the model is sharded")
+        applied = [None if p.grad is None else p.grad.detach().double() for p in parameters.values()]
+        norm = sum(float(g.square().sum()) for g in applied if g is not None) ** 0.5
+        with _in_float64():
+            twin = copy.deepcopy(model).double()
+            parts = [self._of_batch(twin, one) for one in kept]
+        return {
+            "device": next(iter(parameters.values())).device.type,
+            "names": [*parameters],
+            "numel": sum(p.numel() for p in parameters.values()),
+            "applied": self._sketch(parameters, applied),
+            "norm": norm,
+            "parts": parts,
+        }
+
+    def _of_batch(self, twin: torch.nn.Module, kept: _Kept) -> dict[str, Any]:
+        """Of one batch, as it goes on record: see Kind.GRADIENT."""
+        if len(kept.random_states) != 1:
+            raise _CannotError(f"the model was called {len(kept.random_states)} times with a batch; once is allowed")
+        before = kept.random_states[0]
+        before.set()
+        parameters = {name: p for name, p in twin.named_parameters() if p.requires_grad}
+        device = next(iter(parameters.values())).device
+        heads = {}
+        with torch.enable_grad():
+            found = self._losses(twin, _in_double(kept.content, device))
+            has_drawn = not before.is_now()
+            losses = [_loss(name, given) for name, given in found.items()]
+            for number, (name, total, count, weight) in enumerate(losses, start=1):
+                gradients: Any = (None,) * len(parameters)
+                if total.requires_grad:  # else no parameter has a part in it
+                    gradients = torch.autograd.grad(
+                        total, [*parameters.values()], retain_graph=number < len(losses), allow_unused=True
+                    )
+                heads[name] = {
+                    "count": count,
+                    "weight": weight,
+                    "sum": self._sketch(parameters, gradients),
+                }
+        return {"samples": kept.batch.num_samples, "has_drawn": has_drawn, "heads": heads}
+
+    def _sketch(self, parameters: Mapping[str, torch.Tensor], gradients: Any) -> list[list[float]]:
+        """(number of parameters, NUM_SIGNS)."""
+        products = []
+        for (name, parameter), gradient in zip(parameters.items(), gradients, strict=True):
+            if gradient is None:
+                products.append([0.0] * NUM_SIGNS)
+            else:
+                signs = self._signs_of(name, parameter.numel()).to(gradient.device)
+                products.append((signs.double() @ gradient.flatten()).tolist())
+        return products
+
+    def _signs_of(self, name: str, numel: int) -> torch.Tensor:
+        """(NUM_SIGNS, numel), int8, the same on all ranks."""
+        if (signs := self._signs.get((name, numel))) is None:
+            generator = torch.Generator().manual_seed(zlib.crc32(name.encode()))
+            signs = torch.randint(2, (NUM_SIGNS, numel), generator=generator, dtype=torch.int8) * 2 - 1
+            if numel <= MAX_KEPT_NUMEL:
+                self._signs[name, numel] = signs
+        return signs
+
+
+def _loss(head: str, given: Any) -> tuple[str, torch.Tensor, float, float]:
+    if isinstance(given, tuple) and len(given) in (2, 3) and isinstance(given[0], torch.Tensor):
+        total, count, weight = (*given, 1.0)[:3]
+        return head, total, float(count), float(weight)
+    raise _CannotError(f"losses() gave {given!r} for {head!r}; wanted is (sum, count) or (sum, count, weight)")
+
+
+class _CannotError(Exception):
+    """Why the gradients of an update cannot be told."""
+
+
+def _unwrapped(model: torch.nn.Module) -> torch.nn.Module:
+    inner = model.module if isinstance(model, torch.nn.parallel.DistributedDataParallel) else model
+    assert isinstance(inner, torch.nn.Module)
+    return inner
+
+
+@contextmanager
+def _in_float64() -> Iterator[None]:
+    """New tensors are float64, and no random number is drawn that the script would have drawn."""
+    dtype, state = torch.get_default_dtype(), random.getstate()
+    autocast = [(kind, torch.is_autocast_enabled(kind)) for kind in ("cpu", "cuda")]
+    with torch.random.fork_rng([torch.cuda.current_device()] if torch.cuda.is_initialized() else []):
+        torch.set_default_dtype(torch.float64)
+        for kind, _ in autocast:
+            torch.set_autocast_enabled(kind, False)
+        try:
+            yield
+        finally:
+            torch.set_default_dtype(dtype)
+            random.setstate(state)
+            for kind, was_enabled in autocast:
+                torch.set_autocast_enabled(kind, was_enabled)
+
+
+def _in_double(value: Any, device: torch.device) -> Any:
+    """The same batch on ``device``, its floating-point tensors in float64."""
+    if isinstance(value, torch.Tensor):
+        return value.to(device, torch.float64 if value.is_floating_point() else value.dtype)
+    if isinstance(value, Mapping):
+        return {key: _in_double(item, device) for key, item in value.items()}
+    if isinstance(value, tuple) and hasattr(value, "_fields"):
+        return type(value)(*(_in_double(item, device) for item in value))
+    if isinstance(value, (list, tuple)):
+        return type(value)(_in_double(item, device) for item in value)
+    return value
