@@ -6,6 +6,7 @@ many elements were reduced among the ranks at all; for ranks with equal samples 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
@@ -109,7 +110,7 @@ def _compare(
     odd = [
         name
         for name, part, own in zip(event.data["names"], difference.parts, expected.parts, strict=True)
-        if norm(part) > wanted.tolerance * (norm(own) + SMALL * total)
+        if not norm(part) <= wanted.tolerance * (norm(own) + SMALL * total)  # NaN is odd as well
     ]
     relative = norm(difference) / total if total else float(norm(difference) > 0)
     if not odd and not clipped:
@@ -117,7 +118,7 @@ def _compare(
     if (drawing := _drawn_elsewhere(judged)) is not None:
         return drawing, relative
     size = norm(applied) / norm(right) if norm(right) else float("inf")
-    alike = [r for r, other in judged.applied.items() if norm(add(other, scaled(applied, -1.0))) <= 1e-6 * norm(other)]
+    alike = [r for r, other in judged.applied.items() if _is_same(other, applied)]
     known = name_mistake(
         judged.parts,
         rank,
@@ -126,6 +127,8 @@ def _compare(
         is_everywhere=len(alike) == len(judged.applied),
         before=None if earlier is None else earlier.applied[rank],
     )
+    if not math.isfinite(norm(applied)):
+        known = f"the gradient is {norm(applied)}"
     what = clipped or known or _where(odd, event.data["names"])
     return (
         invalid(
@@ -144,6 +147,10 @@ def _compare(
         ),
         relative,
     )
+
+
+def _is_same(a: Vector, b: Vector) -> bool:
+    return a == b or norm(add(a, scaled(b, -1.0))) <= 1e-6 * norm(a)
 
 
 def _where(odd: list[str], names: list[str]) -> str:

@@ -77,6 +77,7 @@ class Gradients:
         self._kept: dict[int, _Kept] = {}  # by the batch's identity
         self._signs: dict[tuple[str, int], torch.Tensor] = {}
         self._num_recorded = 0
+        self._is_done = False  # no later update is to be recorded
         self._error: str | None = None
         try:
             self._losses: Losses = runpy.run_path(losses_file)["losses"]
@@ -84,7 +85,8 @@ class Gradients:
             self._error = f"{losses_file}: {type(error).__name__}: {error}"
 
     def handed_out(self, batch: Batch, content: Any) -> None:
-        self._kept[id(batch)] = _Kept(batch, copy.deepcopy(content))  # a copy: scripts may change theirs in place
+        if not self._is_done:
+            self._kept[id(batch)] = _Kept(batch, copy.deepcopy(content))  # scripts may change theirs in place
 
     def called_with(self, batches: list[Batch]) -> None:
         """The model is about to be called with these."""
@@ -99,10 +101,10 @@ class Gradients:
         last = max((handed_out.index(id(batch)) for batch in used if id(batch) in self._kept), default=-1)
         for identity in handed_out[: last + 1]:  # those before were evaluated or passed over
             del self._kept[identity]
-        is_due = step in self._steps if self._steps else self._num_recorded < FIRST_UPDATES
-        if not is_due:
+        if self._is_done or (self._steps and step not in self._steps):
             return
         self._num_recorded += 1
+        self._is_done = step >= max(self._steps) if self._steps else self._num_recorded == FIRST_UPDATES
         try:
             if self._error is not None:
                 raise _CannotError(self._error)
@@ -124,7 +126,8 @@ class Gradients:
         norm = sum(float(g.square().sum()) for g in applied if g is not None) ** 0.5
         with _in_float64():
             twin = copy.deepcopy(model).double()
-            parts = [self._of_batch(twin, one) for one in kept]
+            of_twin = {name: p for name, p in twin.named_parameters() if p.requires_grad}
+            parts = [self._of_batch(twin, of_twin, one) for one in kept]
         return {
             "device": next(iter(parameters.values())).device.type,
             "names": [*parameters],
@@ -134,13 +137,12 @@ class Gradients:
             "parts": parts,
         }
 
-    def _of_batch(self, twin: torch.nn.Module, kept: _Kept) -> dict[str, Any]:
+    def _of_batch(self, twin: torch.nn.Module, parameters: Mapping[str, torch.Tensor], kept: _Kept) -> dict[str, Any]:
         """Of one batch, as it goes on record: see Kind.GRADIENT."""
         if len(kept.random_states) != 1:
             raise _CannotError(f"the model was called {len(kept.random_states)} times with a batch; once is allowed")
         before = kept.random_states[0]
         before.set()
-        parameters = {name: p for name, p in twin.named_parameters() if p.requires_grad}
         device = next(iter(parameters.values())).device
         heads = {}
         with torch.enable_grad():
@@ -168,14 +170,14 @@ class Gradients:
                 products.append([0.0] * NUM_SIGNS)
             else:
                 signs = self._signs_of(name, parameter.numel()).to(gradient.device)
-                products.append((signs.double() @ gradient.flatten()).tolist())
+                products.append((signs @ gradient.flatten()).tolist())
         return products
 
     def _signs_of(self, name: str, numel: int) -> torch.Tensor:
-        """(NUM_SIGNS, numel), int8, the same on all ranks."""
+        """(NUM_SIGNS, numel), float64, the same on all ranks."""
         if (signs := self._signs.get((name, numel))) is None:
             generator = torch.Generator().manual_seed(zlib.crc32(name.encode()))
-            signs = torch.randint(2, (NUM_SIGNS, numel), generator=generator, dtype=torch.int8) * 2 - 1
+            signs = torch.randint(2, (NUM_SIGNS, numel), generator=generator, dtype=torch.int8).double() * 2 - 1
             if numel <= MAX_KEPT_NUMEL:
                 self._signs[name, numel] = signs
         return signs
