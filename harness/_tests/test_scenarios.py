@@ -130,11 +130,15 @@ def test_the_files_that_the_readme_names_are_there() -> None:
     assert [name for name in named if not (SCENARIOS / name).is_file()] == []
 
 
-def test_the_scenario_of_the_readme_is_right(tmp_path: Path) -> None:
-    text, of_a_saver = re.findall(r"```toml\n(.*?)```", README, re.DOTALL)
+def test_the_scenarios_of_the_readme_are_right(tmp_path: Path) -> None:
+    text, *tables, of_a_saver = re.findall(r"```toml\n(.*?)```", README, re.DOTALL)
     file = tmp_path / "of_the_readme.toml"
     file.write_text(text)
     assert load_scenario(file).expect.outcome == "recovers"
+    (tmp_path / "losses.py").touch()
+    for table in tables:
+        file.write_text(f"{text}\n{table}")
+        assert load_scenario(file).expect.outcome == "recovers"
     (tmp_path / "saver.py").touch()
     file.write_text(of_a_saver.replace("../saver.py", "saver.py"))
     assert load_saver_scenario(file).expect.verdicts == ("lost-ack",)
