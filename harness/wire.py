@@ -87,7 +87,7 @@ class Kind(StrEnum):
     GRADIENT = "gradient"
     # before this process's first update: params, optimizer, buffers; matched_step, claimed_step (None: unknown)
     STATE = "state"
-    # path
+    # path; pending (sample ids, only if an update is unfinished: those of its micro-batches so far)
     SAVE_START = "save_start"
     # the save is acknowledged: path, manifest (sha256)
     SAVE_END = "save_end"

@@ -14,6 +14,8 @@ from typing import Any
 
 import torch
 
+EARLIER = -1  # no loader of this process
+
 
 @dataclass(slots=True)
 class Batch:
@@ -31,6 +33,11 @@ class Batch:
     ids: str | None
     addresses: set[int]
     tensor: weakref.ref[torch.Tensor] | None = None
+
+    @classmethod
+    def earlier(cls, ids: list[int]) -> Batch:
+        """What an earlier launch used of the update that a resumed script goes on with."""
+        return cls(loader=EARLIER, epoch=0, ids=str(ids), addresses=set())
 
     @property
     def num_samples(self) -> int | None:

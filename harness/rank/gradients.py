@@ -20,7 +20,7 @@ from typing import Any
 
 import torch
 
-from harness.rank.batches import Batch
+from harness.rank.batches import EARLIER, Batch
 from harness.rank.recorder import Recorder
 from harness.wire import Kind
 
@@ -103,6 +103,8 @@ class Gradients:
             del self._kept[identity]
         if self._is_done or (self._steps and step not in self._steps):
             return
+        if any(batch.loader == EARLIER for batch in used):
+            return  # an earlier launch had begun it, with batches that are gone
         self._num_recorded += 1
         self._is_done = step >= max(self._steps) if self._steps else self._num_recorded == FIRST_UPDATES
         try:

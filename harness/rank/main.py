@@ -121,7 +121,7 @@ def _install(recorder: Recorder, run_dir: Path, rank: int, restart: int) -> tupl
 
     from harness.rank import collectives, loader, storage
     from harness.rank.gradients import Gradients
-    from harness.rank.resume import step_of_state
+    from harness.rank.resume import EarlierLaunches
     from harness.rank.steps import Steps
     from harness.rank.triggers import Triggers
 
@@ -136,16 +136,16 @@ def _install(recorder: Recorder, run_dir: Path, rank: int, restart: int) -> tupl
         restart=restart,
         meeting_s=plan["collective_timeout_s"] / 2,  # the other ranks wait for these, and must not give up first
     )
-    resolve_step = step_of_state(run_dir, rank, restart, has_start=plan["start_from"] is not None)
+    earlier = EarlierLaunches(run_dir, rank, restart, has_start=plan["start_from"] is not None)
     gradients = None
     if (gradient := plan["gradient"]) is not None:
         gradients = Gradients(recorder, gradient["losses"], tuple(gradient["updates"]))
-    steps = Steps(recorder, resolve_step, gradients)
+    steps = Steps(recorder, earlier.step_of_state, gradients)
     recorder.on_phase = triggers.at_phase
     collectives.install(recorder, triggers, timeout_s=plan["collective_timeout_s"], safe_teardown=safe_teardown)
     steps.install()
     loader.install(recorder, triggers, steps)
-    storage.install(recorder, triggers, steps)
+    storage.install(recorder, triggers, steps, earlier)
     return steps, triggers
 
 

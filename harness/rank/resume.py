@@ -1,40 +1,51 @@
-"""At which step a script that resumes is, found from its state: scripts need not say it, and may be wrong about it."""
+"""What a script that resumes need not say, and may be wrong about: found in the records of its earlier launches."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from harness.wire import BASELINE_JSON, Kind, events_path
 
 
-def step_of_state(run_dir: Path, rank: int, restart: int, *, has_start: bool = False) -> Callable[[str], int | None]:
-    """A function from a digest of the parameters to the step they are the state after: the newest, or None.
-
-    It looks at what this rank recorded in the earlier restarts.
+class EarlierLaunches:
+    """What this rank recorded in the launches before this one.
 
     Args:
-        has_start: the job began with what an earlier one left: then also at the fault-free run in ``run_dir``.
+        has_start: the job began with what an earlier one left: then its state is also looked for in the fault-free run
+            in ``run_dir``.
     """
-    steps = _of_baseline(run_dir, rank) if has_start else {}
-    for earlier in range(restart):
-        path = events_path(run_dir, rank, earlier)
-        if not path.exists():
-            continue
-        for line in path.read_bytes().splitlines():
-            if f'"kind":"{Kind.UPDATE}"'.encode() in line or f'"kind":"{Kind.STATE}"'.encode() in line:
-                try:
-                    event = json.loads(line)
-                except ValueError:
-                    continue  # torn by the end of that process
-                steps[event["params"]] = max(event["step"], steps.get(event["params"], 0))
-    return steps.get
 
+    def __init__(self, run_dir: Path, rank: int, restart: int, *, has_start: bool = False) -> None:
+        self._run_dir, self._rank, self._restart = run_dir, rank, restart
+        self._steps = self._of_baseline() if has_start else {}
+        for event in self._events(Kind.UPDATE, Kind.STATE):
+            self._steps[event["params"]] = max(event["step"], self._steps.get(event["params"], 0))
 
-def _of_baseline(run_dir: Path, rank: int) -> dict[str, int]:
-    baseline: dict[str, Any] = json.loads((run_dir / BASELINE_JSON).read_text())
-    states = {0: start} if (start := baseline["starts"].get(str(rank))) is not None else {}
-    states |= {int(step): state for step, state in baseline["updates"].get(str(rank), {}).items()}
-    return {state["params"]: step for step, state in sorted(states.items())}
+    def step_of_state(self, parameters: str) -> int | None:
+        """The newest step that parameters of this digest are the state after, or None."""
+        return self._steps.get(parameters)
+
+    def pending_ids(self, path: str) -> list[int]:
+        """The samples that had been used for an unfinished update when the checkpoint at ``path`` was saved last."""
+        saves = [event for event in self._events(Kind.SAVE_START) if event["path"] == path]
+        return saves[-1].get("pending", []) if saves else []
+
+    def _events(self, *kinds: Kind) -> Iterator[dict[str, Any]]:
+        marks = [f'"kind":"{kind}"'.encode() for kind in kinds]
+        for earlier in range(self._restart):
+            path = events_path(self._run_dir, self._rank, earlier)
+            for line in path.read_bytes().splitlines() if path.exists() else ():
+                if any(mark in line for mark in marks):
+                    try:
+                        yield json.loads(line)
+                    except ValueError:
+                        continue  # torn by the end of that process
+
+    def _of_baseline(self) -> dict[str, int]:
+        baseline: dict[str, Any] = json.loads((self._run_dir / BASELINE_JSON).read_text())
+        states = {0: start} if (start := baseline["starts"].get(str(self._rank))) is not None else {}
+        states |= {int(step): state for step, state in baseline["updates"].get(str(self._rank), {}).items()}
+        return {state["params"]: step for step, state in sorted(states.items())}

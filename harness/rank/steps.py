@@ -7,6 +7,7 @@ one step of the first optimizer that ever stepped; others (a discriminator's, sa
 from __future__ import annotations
 
 import functools
+import json
 import sys
 from collections.abc import Callable
 from types import FrameType
@@ -87,9 +88,19 @@ class Steps:
         if self._gradients is not None:
             self._gradients.handed_out(batch, content)
 
-    def resumed(self, step: int) -> None:
-        """The checkpoint store says that it gave the script the state after ``step``."""
+    def resumed(self, step: int, pending_ids: list[int]) -> None:
+        """The checkpoint store says that it gave the script the state after ``step``.
+
+        Args:
+            pending_ids: samples that the next update had used already when that was saved.
+        """
         self._claimed_step = self.updates = step
+        self._used = [Batch.earlier(pending_ids)] if pending_ids else []
+
+    def pending_ids(self) -> list[int]:
+        """Samples used since the last update: of micro-batches, where an update takes several."""
+        ids = self._joined_ids(self._used) if self._used else "null"
+        return json.loads(ids) or []
 
     # -- hooks ---------------------------------------------------------------------------------------------------
 

@@ -19,6 +19,7 @@ import torch
 from harness.checkpoint import points
 from harness.rank import foreign_saves
 from harness.rank.recorder import Recorder
+from harness.rank.resume import EarlierLaunches
 from harness.rank.steps import Steps
 from harness.rank.triggers import Triggers
 from harness.wire import Kind
@@ -27,8 +28,8 @@ from harness.wire import Kind
 class StoreListener:
     """What ``harness.checkpoint`` tells and asks while it saves and loads."""
 
-    def __init__(self, recorder: Recorder, triggers: Triggers, steps: Steps) -> None:
-        self._recorder, self._triggers, self._steps = recorder, triggers, steps
+    def __init__(self, recorder: Recorder, triggers: Triggers, steps: Steps, earlier: EarlierLaunches) -> None:
+        self._recorder, self._triggers, self._steps, self._earlier = recorder, triggers, steps, earlier
         self._is_inside = False
 
     @property
@@ -53,9 +54,11 @@ class StoreListener:
         return self._triggers.at_write(name, size_bytes)
 
     def tell(self, kind: Kind, step: int, **fields: Any) -> None:
+        if kind is Kind.SAVE_START and (pending := self._steps.pending_ids()):
+            fields["pending"] = pending
         self._recorder.emit(kind, **fields)
         if kind is Kind.LOAD and fields.get("loaded_step") is not None:
-            self._steps.resumed(fields["loaded_step"])
+            self._steps.resumed(fields["loaded_step"], self._earlier.pending_ids(fields["path"]))
 
 
 def die() -> NoReturn:
@@ -64,8 +67,8 @@ def die() -> NoReturn:
     raise AssertionError("unreachable: SIGKILL cannot be caught")
 
 
-def install(recorder: Recorder, triggers: Triggers, steps: Steps) -> None:
-    listener = StoreListener(recorder, triggers, steps)
+def install(recorder: Recorder, triggers: Triggers, steps: Steps, earlier: EarlierLaunches) -> None:
+    listener = StoreListener(recorder, triggers, steps, earlier)
     points.listener = listener
     save, load = torch.save, torch.load
 
