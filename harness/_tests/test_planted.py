@@ -16,6 +16,10 @@ from workloads import planted
 SCRIPTS = sorted(path for path in Path(planted.__path__[0]).glob("*.py") if path.name != "__init__.py")
 
 
+def source_of(workload: str) -> str:
+    return (planted.WORKLOADS / f"{workload}.py").read_text()
+
+
 def test_every_planted_script_has_a_scenario_and_every_scenario_its_script() -> None:
     assert [path.stem for path in planted_files()] == [path.stem for path in SCRIPTS]
     assert [load_scenario(path).script for path in planted_files()] == SCRIPTS
@@ -27,10 +31,12 @@ def test_at_least_two_bugs_are_planted_for_each_guarantee() -> None:
 
 
 @pytest.mark.parametrize("script", SCRIPTS, ids=[path.stem for path in SCRIPTS])
-def test_the_diff_of_a_planted_script_fits_ddp_mlp(script: Path) -> None:
-    for diff in re.findall(r'run\("""(.*?)"""', script.read_text(), re.DOTALL):
-        source = planted.patched(diff)
-        assert source != planted.DDP_MLP.read_text()
+def test_the_diff_of_a_planted_script_fits_its_workload(script: Path) -> None:
+    calls = re.findall(r'run\(\s*"""(.*?)"""(?:,\s*workload="(\w+)")?', script.read_text(), re.DOTALL)
+    assert len(calls) == script.read_text().count('run(\n    """') + script.read_text().count('run("""')
+    for diff, workload in calls:
+        source = planted.patched(diff, workload or "ddp_mlp")
+        assert source != source_of(workload or "ddp_mlp")
         compile(source, str(script), "exec")
 
 
@@ -49,7 +55,7 @@ def test_a_diff_that_does_not_fit_is_refused(diff: str, message: str) -> None:
 
 
 def test_a_diff_replaces_whole_lines_where_they_stand_and_nothing_else() -> None:
-    source = planted.DDP_MLP.read_text()
+    source = source_of("ddp_mlp")
     patched = planted.patched("-import os\n+import posix\n\n         step += 1\n+        step += 0")
     assert patched == source.replace("\nimport os\n", "\nimport posix\n").replace(
         "        step += 1\n", "        step += 1\n        step += 0\n"
