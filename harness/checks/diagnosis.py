@@ -55,10 +55,11 @@ def diagnose(history: History, baseline: Baseline | None = None) -> list[Cause]:
     Args:
         baseline: helps to tell between two ranks whose collectives differ who is wrong.
     """
-    return [_first_cause(history, restart, baseline) for restart in failed_restarts(history)]
+    return [first_cause(history, restart, baseline) for restart in failed_restarts(history)]
 
 
-def _first_cause(history: History, restart: int, baseline: Baseline | None) -> Cause:
+def first_cause(history: History, restart: int, baseline: Baseline | None) -> Cause:
+    """Of one launch that failed."""
     ends = ends_of(history, restart)
     died = _died(history, restart, ends)
     early = _parted_first(history, restart, ends, died, baseline)

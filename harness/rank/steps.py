@@ -58,6 +58,8 @@ class Steps:
         self._waiting = WaitingBatches()
         self._has_loaders = False
         self._used: list[Batch] = []  # batches of the update that is being made
+        self._trained_loader: int | None = None  # which gave the last update its batches
+        self._evaluated_loader: int | None = None  # which gave the last evaluation its batches
 
     # -- where the script is -------------------------------------------------------------------------------------
 
@@ -79,6 +81,12 @@ class Steps:
         """A DataLoader handed out ``batch``."""
         self._has_loaders = True
         self._waiting.append(batch)
+
+    def loader_ended(self, loader: int) -> None:
+        """It has no more batches. After an evaluation the script adds up what it has counted: that belongs to it."""
+        if loader == self._evaluated_loader:
+            self._evaluated_loader = None
+            self.enter("eval")
 
     def resumed(self, step: int) -> None:
         """The checkpoint store says that it gave the script the state after ``step``."""
@@ -102,7 +110,9 @@ class Steps:
         if self._recorder.phase == "forward" or (self._recorder.phase == "eval" and not is_training):
             return
         if not is_training:
-            self._waiting.evaluated()
+            read_last = self._waiting.evaluated()
+            if read_last is not None:  # else the same batch again, by another model
+                self._evaluated_loader = None if read_last == self._trained_loader else read_last
             self.enter("eval")
             return
         self._used += self._waiting.trained_on(inputs, is_first=self._main_optimizer is None and not self._used)
@@ -161,6 +171,7 @@ class Steps:
             return
         self.updates += 1
         used, self._used = self._used, []
+        self._trained_loader = used[-1].loader if used else None
         digests = self._state.digests()
         # Encoded here, for its sample ids are encoded already. Digests need no escaping.
         self._recorder.emit_encoded(

@@ -1,8 +1,8 @@
 """Workloads with one bug each, to show that the harness finds it; each script has its scenario beside it.
 
 A planted script is a diff to a workload, so that the bug is all there is to read and everything else stays the workload
-as it is. A scenario that expects ``detected`` names the guarantee that the bug breaks, and where; the others are healthy
-controls: unusual, and right.
+as it is. A scenario that expects ``detected`` names the guarantee that the bug breaks, and where; the others are
+healthy controls: unusual, and right.
 """
 
 from __future__ import annotations

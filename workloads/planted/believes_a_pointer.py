@@ -1,4 +1,4 @@
-"""A pointer is written before the save that it names, and where that is not there the job begins anew (NVIDIA-NeMo/Megatron-Bridge#3267)."""
+"""A pointer is ahead of the save that it names, and the job believes it (NVIDIA-NeMo/Megatron-Bridge#3267)."""
 
 from workloads.planted import run
 

@@ -1,4 +1,4 @@
-"""Buffers are neither broadcast at the start nor later, and those of rank 1 begin as others (pytorch/pytorch#111138)."""
+"""Buffers are never broadcast, and those of rank 1 begin as others (pytorch/pytorch#111138)."""
 
 from workloads.planted import run
 

@@ -16,5 +16,9 @@ run("""
 +    shuffling.set_state(loaded.own["shuffling"])
 
 -                own={"rng": rng_state(), "sampler": {"epoch": epoch, "position": position}},
-+                own={"rng": rng_state(), "shuffling": sampler.begun, "sampler": {"epoch": epoch, "position": position}},
++                own={
++                    "rng": rng_state(),
++                    "shuffling": sampler.begun,
++                    "sampler": {"epoch": epoch, "position": position},
++                },
 """)

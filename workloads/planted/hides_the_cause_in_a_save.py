@@ -1,4 +1,4 @@
-"""A rank that fails names its last checkpoint to all others first, and its error is lost (Lightning-AI/pytorch-lightning#6430)."""
+"""A failing rank tells the others of a checkpoint first, and its error is lost (Lightning-AI/pytorch-lightning#6430)."""
 
 from workloads.planted import run
 

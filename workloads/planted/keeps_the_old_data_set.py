@@ -1,4 +1,4 @@
-"""New samples come with epoch 2, but not if the job is resumed just before it (Lightning-AI/pytorch-lightning#21492)."""
+"""New samples come with epoch 2, but not to a job resumed just before it (Lightning-AI/pytorch-lightning#21492)."""
 
 from workloads.planted import run
 

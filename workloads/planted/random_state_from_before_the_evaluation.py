@@ -1,4 +1,4 @@
-"""The random state is taken before the evaluation that draws from it, and saved after (vllm-project/speculators#1026)."""
+"""The random state that is saved is from before the evaluation, which draws (vllm-project/speculators#1026)."""
 
 from workloads.planted import run
 

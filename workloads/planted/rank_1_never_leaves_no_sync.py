@@ -1,4 +1,4 @@
-"""Rank 1 never comes to the branch of the last micro-batch, and does not reduce its gradients (huggingface/picotron#5)."""
+"""Rank 1 never comes to the last micro-batch's branch, and reduces no gradients (huggingface/picotron#5)."""
 
 from workloads.planted import run
 

@@ -1,4 +1,4 @@
-"""Retention keeps what was changed last, on a file system that knows no times (huggingface/transformers#26961)."""
+"""Retention keeps what was changed last, by a clock that cannot be trusted (huggingface/transformers#26961)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from workloads.planted import run
 class KeepsOne(store.CheckpointStore):
     def _after_save(self, step: int) -> None:
         super()._after_save(step)
-        os.utime(self.root / f"step-{step}", (0, 0))  # as one that was copied from an archive
+        os.utime(self.root / f"step-{step}", (0, 1000 - step))  # by a clock that runs backwards
         for old in sorted(self.root.glob("step-*"), key=os.path.getmtime)[:-1]:
             shutil.rmtree(old)
 

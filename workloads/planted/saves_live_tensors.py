@@ -1,4 +1,4 @@
-"""An asynchronous save writes the tensors as they are by then, not as they were (Lightning-AI/pytorch-lightning#21079)."""
+"""An asynchronous save writes tensors as they are by then, not as they were (Lightning-AI/pytorch-lightning#21079)."""
 
 from __future__ import annotations
 

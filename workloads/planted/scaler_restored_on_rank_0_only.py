@@ -1,4 +1,4 @@
-"""Rank 0 alone restores the gradient scaler, and gradients of two scales are averaged (facebookresearch/fairseq2#1346)."""
+"""Rank 0 alone restores the scaler, and gradients of two scales are averaged (facebookresearch/fairseq2#1346)."""
 
 from workloads.planted import run
 

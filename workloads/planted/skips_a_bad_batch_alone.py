@@ -1,4 +1,4 @@
-"""Rank 1 leaves a bad batch out alone, and trains one batch ahead of the others (Lightning-AI/pytorch-lightning#5243)."""
+"""Rank 1 leaves a bad batch out alone, and is one ahead from then on (Lightning-AI/pytorch-lightning#5243)."""
 
 from workloads.planted import run
 

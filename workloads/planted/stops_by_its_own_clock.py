@@ -5,6 +5,6 @@ from workloads.planted import run
 run("""
  # ---- train
 -while step < args.steps:
-+args.steps -= rank  # the clock of rank 1 is as much ahead as an update takes
++args.steps -= rank == 1  # the clock of rank 1 is as much ahead as an update takes
 +while step < args.steps:
 """)

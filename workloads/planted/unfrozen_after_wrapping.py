@@ -1,4 +1,4 @@
-"""A layer is frozen when the model is wrapped and trained later: its gradients are not reduced (open-mmlab/mmdetection#4582)."""
+"""A layer is frozen when the model is wrapped and trained later, and DDP does not reduce its gradients."""
 
 from workloads.planted import run
 
