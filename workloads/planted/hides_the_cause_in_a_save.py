@@ -1,4 +1,4 @@
-"""A failing rank tells the others of a checkpoint first, and its error is lost (Lightning-AI/pytorch-lightning#6430)."""
+"""A failing rank tells the others of a checkpoint, and its error is lost (Lightning-AI/pytorch-lightning#6430)."""
 
 from workloads.planted import run
 
