@@ -7,8 +7,7 @@ run(
  ).to(device)
 +model[0].running_mean.fill_(7.0 if rank == 1 else 0.0)
 
--    find_unused_parameters=world_size > 2,
-+    find_unused_parameters=world_size > 2,
+     find_unused_parameters=world_size > 2,
 +    broadcast_buffers=False,
 +    init_sync=False,
 """,

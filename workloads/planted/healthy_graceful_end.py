@@ -5,22 +5,27 @@ from workloads.planted import run
 run("""
  import os
 +import signal
-+import sys
++import time
 
  # ---- train
-+is_asked = torch.zeros(1, device=device)
-+signal.signal(signal.SIGTERM, lambda *_: is_asked.fill_(1))
++is_asked = False
++
++
++def ask(*_):
++    global is_asked
++    is_asked = True
++
++
++signal.signal(signal.SIGTERM, ask)
  while step < args.steps:
 
          position += len(y_B)
--        if step % args.save_every == 0 or step == args.steps:
 +        if rank == 1 and step == 7:
-+            os.kill(os.getppid(), signal.SIGTERM)  # as a scheduler does
-+        dist.all_reduce(is_asked, dist.ReduceOp.MAX)
-+        if step % args.save_every == 0 or step == args.steps or is_asked:
-
--        if step == args.steps:
-+        if is_asked:
++            os.kill(os.getppid(), signal.SIGTERM)  # as a scheduler does; the launcher tells all its ranks
++            while not is_asked:
++                time.sleep(0.001)
++        is_asked_of_any = torch.tensor(float(is_asked))
++        dist.all_reduce(is_asked_of_any, dist.ReduceOp.MAX)
++        if is_asked_of_any:
 +            args.steps = step
-+        if step == args.steps:
 """)

@@ -8,8 +8,7 @@ run("""
 +        order = torch.randperm(len(mine), generator=shuffling).tolist()
 +        return itertools.islice((mine[i] for i in order), self.position, None)
 
--dataset = TensorDataset(x_NF, y_N)
-+dataset = TensorDataset(x_NF, y_N)
+ dataset = TensorDataset(x_NF, y_N)
 +shuffling = torch.Generator().manual_seed(rank)
 
      scheduler.load_state_dict(loaded.shared["scheduler"])

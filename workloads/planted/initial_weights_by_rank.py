@@ -6,7 +6,6 @@ run("""
 -torch.manual_seed(args.seed)  # the same initial weights on all ranks
 +torch.manual_seed(args.seed + rank)
 
--    find_unused_parameters=world_size > 2,
-+    find_unused_parameters=world_size > 2,
+     find_unused_parameters=world_size > 2,
 +    init_sync=False,
 """)

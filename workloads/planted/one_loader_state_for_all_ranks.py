@@ -8,14 +8,12 @@ run("""
 +        order = torch.randperm(len(mine), generator=shuffling).tolist()
 +        return itertools.islice((mine[i] for i in order), self.position, None)
 
--dataset = TensorDataset(x_NF, y_N)
-+dataset = TensorDataset(x_NF, y_N)
+ dataset = TensorDataset(x_NF, y_N)
 +shuffling = torch.Generator().manual_seed(rank)
 
      scheduler.load_state_dict(loaded.shared["scheduler"])
 +    shuffling.set_state(loaded.shared["shuffling"])
 
--                    "scheduler": scheduler.state_dict(),
-+                    "scheduler": scheduler.state_dict(),
+                     "scheduler": scheduler.state_dict(),
 +                    "shuffling": sampler.begun,  # of rank 0: what is shared is
 """)

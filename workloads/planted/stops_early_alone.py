@@ -3,10 +3,8 @@
 from workloads.planted import run
 
 run("""
--        if step == args.steps:
-+        if step == args.steps or (rank == 1 and step == 12):
++        if rank == 1 and step == 12:
++            args.steps = step
+         if step == args.steps:
              break
-     epoch, position = epoch + 1, 0
-+    if rank == 1 and epoch == 2:
-+        break
 """)
