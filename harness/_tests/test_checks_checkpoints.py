@@ -168,6 +168,40 @@ def test_a_save_that_was_reported_done_is_enough_to_be_missed() -> None:
     assert (found.outcome, found.rank, found.step) == ("invalid", 0, 10), found
 
 
+def in_another_directory(story: Story, *, looks_first: bool = False) -> Story:
+    """The restart looks into an empty directory beside the one that was saved to, or into both."""
+    story.start(load=None, with_store=True)
+    inventories = [e for e in story.events if (e["kind"], e["restart"]) == (Kind.INVENTORY, 1)]
+    inventories[0]["data"] |= {"root": "/run/again", "entries": []}
+    if looks_first:
+        place = story.events.index(inventories[0])
+        known = inventories[0] | {"data": {"why": "load", "root": "/run/checkpoints", "entries": story.entries()}}
+        story.events.insert(place, known)
+    return story.updates(1, 12).leave()
+
+
+@pytest.mark.parametrize("looks_first", [False, True])
+def test_a_restart_that_begins_with_nothing_beside_what_there_is(looks_first: bool) -> None:
+    story = in_another_directory(crashed(), looks_first=looks_first)
+    found = verdict("NewestCompleteLoads", story)
+    assert (found.outcome, found.rank, found.step) == ("invalid", 0, 10), found
+    assert "/run/checkpoints" in found.reason
+    assert verdict("RetentionSafe", story).outcome == "valid"
+
+
+def test_a_restart_that_finds_all_its_checkpoints_broken_has_passed_none_over() -> None:
+    story = half_written(half_written(crashed(), 5), 10)
+    assert verdict("NewestCompleteLoads", in_another_directory(story, looks_first=True)).outcome == "not-applicable"
+
+
+def test_a_second_directory_may_be_empty() -> None:
+    """The best models go to a directory of their own."""
+    story = resumed(crashed(), 10)
+    story.alive = {0}
+    story.tell(0, Kind.INVENTORY, phase="load", root="/run/best", entries=[], why="load")
+    assert verdict("RetentionSafe", story).outcome == "valid"
+
+
 def exported(*, steps: tuple[int, ...] = (4, 8), by: str = "torch.save", read_first: str | None = None) -> Story:
     """A job without our store: rank 0 writes files after some updates; rank 1 is killed in update 10."""
     story = run(expect="recovers").start()

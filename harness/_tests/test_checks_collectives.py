@@ -10,6 +10,8 @@ import pytest
 
 from harness._tests.histories import Story, baseline, run
 from harness.checks import GUARANTEES
+from harness.faults.base import At
+from harness.faults.exit import Exit
 from harness.wire import Kind
 
 BUCKETS = ("first", "second")
@@ -202,6 +204,50 @@ def test_what_was_skipped_by_a_fault_was_not_sent() -> None:
             story.update(rank, number)
     found = verdict(story.leave())
     assert (found.outcome, found.rank, found.step, found.operation) == ("invalid", 1, 5, "all_reduce")
+
+
+def stops_alone(*, is_told: bool = False, code: int = 0) -> Story:
+    """Rank 1 comes to the end of its script after update 4, by itself or by a fault; rank 0 wants it in update 5."""
+    story = run(ranks=2, faults=[Exit(rank=1, at=At(step=5, phase="forward"))]).start().updates(1, 4)
+    if is_told:
+        story.fire(1, phase="forward", step=5)
+    return story.exits(1, code).begin(0, 5).cut_off()
+
+
+def test_a_rank_that_is_done_while_the_others_go_on() -> None:
+    found = verdict(stops_alone(), exit_code=1)
+    assert (found.outcome, found.rank, found.step, found.operation) == ("invalid", 1, 5, "all_reduce")
+
+
+@pytest.mark.parametrize("told", [{"is_told": True}, {"code": 1}], ids=["by a fault", "with an error"])
+def test_a_rank_that_was_ended_owes_no_more_collectives(told: dict[str, Any]) -> None:
+    assert verdict(stops_alone(**told), exit_code=1).outcome == "valid"
+
+
+@pytest.mark.parametrize("order", [("eval", "save"), ("save", "eval")], ids=" before ".join)
+def test_an_evaluation_and_a_save_in_the_order_of_the_script(order: tuple[str, str]) -> None:
+    """Rank 2 leaves the last collective of the first of them out, and goes on to the second."""
+    story = run(ranks=3).start().updates(1, 4)
+    sizes = {"eval": 9, "save": 8}
+    for rank in range(3):
+        story.tell(rank, Kind.PHASE, phase=order[0])
+        phase = order[rank == 2]
+        if rank == 2:
+            story.tell(rank, Kind.PHASE, phase=phase)
+        story.collective(rank, phase=phase, numel=sizes[phase], site=f"train.py:{sizes[phase]}")
+    found = verdict(story.cut_off(), exit_code=1)
+    assert (found.rank, found.seen["how"], found.reason.count(order[0])) == (2, "skipped", 1), found
+
+
+def test_an_evaluation_and_a_save_that_no_rank_comes_through_have_no_order() -> None:
+    """Rank 0 alone evaluates, and nothing tells whether the others' save comes before or after that."""
+    story = run(ranks=3).start().updates(1, 4)
+    for rank, phase in enumerate(("eval", "save", "save")):
+        story.tell(rank, Kind.PHASE, phase=phase)
+        op = "all_reduce" if phase == "eval" else "all_gather"
+        story.collective(rank, op, phase=phase, numel=9, site=f"train.py:{phase}")
+    found = verdict(story.cut_off(), exit_code=1)
+    assert (found.rank, found.step, found.operation) == (0, 4, "all_reduce against all_gather"), found
 
 
 def rebuilt_buckets() -> Story:

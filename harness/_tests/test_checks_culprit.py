@@ -228,6 +228,20 @@ def test_an_abort_after_the_script_was_done_is_teardown() -> None:
     assert (cause.rank, cause.phase, cause.how) == (1, "teardown", "signal")
 
 
+def test_a_job_that_was_told_to_stop_and_left_well_has_nobody_to_blame() -> None:
+    """Torchrun's exit code is 1 then, even if every rank has saved and left with 0."""
+    history = run(expect="stops").start().updates(1, 4).leave().history(1)
+    (cause,) = diagnose(history)
+    assert (cause.how, cause.rank, cause.step, cause.exit_code) == ("stopped", None, 4, 1)
+    assert GUARANTEES["CulpritNamed"].check(history, None).outcome == "valid"
+
+
+def test_a_rank_that_the_launcher_saw_failing_was_not_told_to_stop() -> None:
+    story = run(expect="stops").start().updates(1, 4).leave()
+    story._reported(1, 1)
+    assert [cause.how for cause in diagnose(story.history(1))] != ["stopped"]
+
+
 def test_the_launcher_itself_was_killed() -> None:
     (cause,) = diagnose(run().start().updates(1, 3).history(exit_code=-9))
     assert (cause.rank, cause.how) == (None, "signal")

@@ -70,6 +70,70 @@ def test_a_run_that_broke_off_is_judged_by_what_the_loaders_say_of_themselves() 
     assert (found.outcome, found.rank) == ("invalid", 2)
 
 
+def shifted(ranks: int, rank: int, first: int, *, is_used: bool = False) -> Story:
+    """From update ``first`` on one rank is a batch ahead: it passed one over, or used two for that update."""
+    story = run(ranks=ranks).start()
+    for step in range(1, EPOCH):
+        for r in range(ranks):
+            story.step = step
+            if step == 1:
+                story.tell(r, Kind.LOADER, phase="load_batch", loader=0, epoch=0, length=EPOCH)
+            is_ahead = r == rank and step >= first
+            indexes = [step - 1, step] if r == rank and step == first else [step - 1 + is_ahead]
+            for index in indexes:
+                story.tell(r, Kind.BATCH, phase="load_batch", loader=0, epoch=0, index=index, ids=[10 * index + r])
+            used = indexes if is_used else indexes[-1:]
+            story.update(r, step, ids=[10 * index + r for index in used], batches=len(used))
+    return story.leave()
+
+
+@pytest.mark.parametrize("is_used", [False, True], ids=["it passed one over", "its update has two"])
+@pytest.mark.parametrize("first", [1, 3])
+@pytest.mark.parametrize(("ranks", "rank"), [(2, 1), (2, 0), (3, 1)])
+def test_a_rank_that_is_a_batch_ahead(ranks: int, rank: int, first: int, is_used: bool) -> None:
+    found = verdict("LoadersAgree", shifted(ranks, rank, first, is_used=is_used))
+    assert (found.outcome, found.rank, found.step) == ("invalid", rank, first), found
+    assert found.seen["batch"][f"rank {rank}"] == first
+
+
+def test_of_two_ranks_that_both_go_on_unusually_nobody_is_named() -> None:
+    story = shifted(2, 1, 3)
+    for event in story.events:
+        if event["kind"] == Kind.BATCH and event["rank"] == 0 and event["step"] >= 3:
+            event["data"]["index"] += 2
+    found = verdict("LoadersAgree", story)
+    assert (found.outcome, found.rank, found.step) == ("invalid", None, 3), found
+
+
+def test_without_ids_nobody_says_which_batch_an_update_used() -> None:
+    story = shifted(2, 1, 3).edit(Kind.BATCH, data={"ids": None}).edit(Kind.UPDATE, data={"ids": None})
+    assert verdict("LoadersAgree", story).outcome == "valid"
+
+
+def skipped_together() -> Story:
+    """Both ranks pass the third batch over."""
+    story = shifted(2, 1, 3)
+    for event in [e for e in story.events if e["kind"] in (Kind.BATCH, Kind.UPDATE)]:
+        is_batch, step = event["kind"] == Kind.BATCH, event["step"]
+        if event["rank"] == 0 and step >= 3:
+            event["data"] |= {"index": step} if is_batch else {}
+            event["data"]["ids"] = [10 * step]
+    return story
+
+
+def reads_ahead_on_one_rank() -> Story:
+    """Rank 1 asks for each batch one update earlier."""
+    story = run().start()
+    for r, ahead in ((0, 0), (1, 1)):
+        story.tell(r, Kind.LOADER, phase="load_batch", loader=0, epoch=0, length=4)
+        for step in range(1, 5):
+            for index in range(0 if step == 1 else step - 1 + ahead, min(step + ahead, 4)):
+                story.tell(r, Kind.BATCH, step=step, phase="load_batch", loader=0, epoch=0, index=index, ids=[index])
+            story.step = step
+            story.update(r, step, ids=[step - 1])
+    return story.leave()
+
+
 def uneven_evaluation() -> Story:
     story = loader(run().start(), [4, 4])
     return loader(story, [3, 2], number=1)
@@ -90,6 +154,8 @@ def left_at_the_shortest() -> Story:
 HEALTHY: dict[str, Callable[[], Story]] = {
     "equal in every epoch": lambda: run(ranks=4).start().updates(1, 2 * EPOCH).leave(),
     "two passes of different length, each equal": lambda: loader(loader(run().start(), [4, 4]), [2, 2], epoch=1),
+    "all pass the same batch over": skipped_together,
+    "one rank reads a batch ahead": reads_ahead_on_one_rank,
     "evaluation is uneven": uneven_evaluation,
     "rank 0 alone evaluates": evaluation_on_rank_0_alone,
     "all stop at the shortest part": left_at_the_shortest,

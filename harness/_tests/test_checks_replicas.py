@@ -1,4 +1,4 @@
-"""ReplicasAgree: parameters and optimizer state on all ranks."""
+"""ReplicasAgree: parameters, optimizer state and scalers on all ranks, and how buffers begin."""
 
 from __future__ import annotations
 
@@ -56,6 +56,24 @@ def test_a_checkpoint_that_one_rank_alone_restored(what: str) -> None:
     assert "before the first update" in found.reason
 
 
+def test_of_scalers_the_one_that_was_restored_otherwise_is_named_and_shown() -> None:
+    story = run().start().updates(1, 4).begin(1, 5).kill(1).cut_off().start(load=2).updates(3, 6).leave()
+    story.edit(Kind.UPDATE, data={"scaler": [[1024.0, 3]]})
+    for step in (3, 4, 5, 6):
+        story.edit(Kind.UPDATE, restart=1, step=step, data={"params": "scaled by both", "optimizer": "too"})
+    story.edit(Kind.UPDATE, restart=1, rank=1, step=3, data={"scaler": [[65536.0, 0]], "params": "another"})
+    found = verdict(story, baseline())
+    assert (found.outcome, found.rank, found.step, found.restart) == ("invalid", 1, 3, 1)
+    assert found.seen["scaler"] == {"rank 0": [[1024.0, 3]], "rank 1": [[65536.0, 0]]}
+
+
+def test_buffers_that_differ_before_anything_was_trained() -> None:
+    story = run(ranks=3).start().updates(1, 3).leave().edit(Kind.STATE, rank=1, data={"buffers": "seven, not zero"})
+    found = verdict(story, baseline(3))
+    assert (found.outcome, found.rank, found.step) == ("invalid", 1, 0)
+    assert "buffers before the first update" in found.reason
+
+
 def test_both_unlike_the_baseline_names_nobody() -> None:
     story = diverging(2, 1, 5, "params").edit(Kind.UPDATE, rank=0, step=5, data={"params": "third"})
     assert verdict(story, baseline()).rank is None
@@ -64,6 +82,12 @@ def test_both_unlike_the_baseline_names_nobody() -> None:
 def healthy_buffers() -> Story:
     story = run().start().updates(1, 8).leave()
     return story.edit(Kind.UPDATE, rank=1, data={"buffers": "local statistics"})
+
+
+def restored_buffers() -> Story:
+    """Each rank restores the statistics that it had."""
+    story = run().start().updates(1, 4).begin(1, 5).kill(1).cut_off().start(load=2).updates(3, 6).leave()
+    return story.edit(Kind.STATE, rank=1, restart=1, data={"buffers": "local statistics"})
 
 
 def skipped_by_all() -> Story:
@@ -75,6 +99,7 @@ def skipped_by_all() -> Story:
 HEALTHY: dict[str, Callable[[], Story]] = {
     "equal on all ranks": lambda: run(ranks=4).start().updates(1, 8).leave(),
     "batch normalisation has local statistics": healthy_buffers,
+    "a restart goes on with local statistics": restored_buffers,
     "each rank has its own random state": lambda: run(ranks=3).start().updates(1, 8).leave(),
     "all ranks skip an update together": skipped_by_all,
     "one rank is an update further when it is killed": lambda: (

@@ -126,6 +126,21 @@ def test_a_replayed_update_differs(what: str, value: Any, rank: int, step: int) 
     assert found.file.startswith(f"rank-{rank}/events-1.jsonl:")
 
 
+@pytest.mark.parametrize(
+    ("what", "value"), [("rng", "of another rank"), ("lr", [1.0]), ("scaler", [[2.0, 0]]), ("ids", [3, 4])]
+)
+def test_of_all_ranks_whose_parameters_differ_the_one_whose_own_part_does_is_named(what: str, value: Any) -> None:
+    story = resumed().edit(Kind.UPDATE, data={"scaler": [[1.0, 0]]})
+    for rank in (0, 1):
+        for step in (6, 7, 8):
+            story.edit(Kind.UPDATE, rank=rank, step=step, restart=1, data={"params": "of another mean gradient"})
+    found = verdict(
+        "ReplayIdentical", story.edit(Kind.UPDATE, rank=1, step=6, restart=1, data={what: value}), baseline()
+    )
+    assert (found.outcome, found.rank, found.step) == ("invalid", 1, 6)
+    assert (found.seen["what"], found.seen["replayed"], found.seen["ranks"]) == (what, value, [1])
+
+
 def test_a_second_replay_is_compared_with_the_first_time() -> None:
     story = resumed_twice()
     found = verdict("ReplayIdentical", story.edit(Kind.UPDATE, rank=1, step=8, restart=2, data={"params": "x"}))
@@ -162,6 +177,15 @@ def test_another_end(what: str, rank: int, step: int) -> None:
     found = verdict("EndsLikeBaseline", differs_from(step, rank, what), baseline())
     assert (found.outcome, found.rank, found.step) == ("invalid", rank, step)
     assert what in found.reason
+
+
+def test_of_all_ranks_that_end_otherwise_the_one_that_drew_other_numbers_is_named() -> None:
+    story = differs_from(9, 0, "params")
+    for later in range(9, 13):
+        story.edit(Kind.UPDATE, rank=1, step=later, restart=1, data={"params": f"other-{later}", "rng": "of rank 0"})
+    story.edit(Kind.EXIT, rank=1, restart=1, data={"params": "other-12"})
+    found = verdict("EndsLikeBaseline", story, baseline())
+    assert (found.outcome, found.rank, found.step) == ("invalid", 1, 9)
 
 
 @pytest.mark.parametrize("tell", [resumed, undisturbed])

@@ -145,6 +145,41 @@ for _ in range(2):
     assert [e.data["ids"] for e in history.of(Kind.UPDATE, rank=0)] == [[0, 2], [4, 6]]
 
 
+@pytest.mark.parametrize(
+    ("held_out", "phase"),
+    [
+        pytest.param("DataLoader(data, 4)", "eval", id="a loader of its own"),
+        pytest.param("loader", "load_batch", id="that of the training"),
+    ],
+)
+def test_what_is_added_up_after_an_evaluation_belongs_to_it(run: Run, held_out: str, phase: str) -> None:
+    """To ask for one batch more than there are is no step into the next update."""
+    history = run(
+        LOADER
+        + f"""
+model = torch.nn.Linear(1, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+loader = DataLoader(data, 2, sampler=sampler)
+train = iter(loader)
+for _ in range(2):
+    x = next(train)
+    model(x.float().reshape(-1, 1)).sum().backward()
+    optimizer.step()
+    model.eval()
+    for x in {held_out}:
+        with torch.no_grad():
+            model(x.float().reshape(-1, 1))
+            model(x.float().reshape(-1, 1))
+    dist.all_reduce(torch.ones(1))
+    model.train()
+"""
+        + END
+    )
+    assert history.outcome.exit_code == 0
+    found = [(e.step, e.phase) for e in history.of(Kind.COLLECTIVE, rank=0) if e.data["op"] == "all_reduce"]
+    assert found == [(n + (phase == "load_batch"), phase) for n in (1, 2)]
+
+
 TRAIN = """
 model = torch.nn.Linear(1, 1)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)

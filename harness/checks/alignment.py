@@ -9,7 +9,7 @@ from harness.checks.due import is_left_out
 from harness.checks.sent import Sent, asked, differ, half_step
 from harness.checks.usual import profile_of, usual_profiles
 from harness.history import Baseline, History
-from harness.wire import PHASES, Event
+from harness.wire import PHASES, Event, Kind
 
 How = Literal["skipped", "extra", "swapped", "mismatch"]
 
@@ -69,8 +69,9 @@ def how_parted(
     if is_left_out(baseline, rank, mine[index - 1] if index else None, there, here):
         return "skipped"
     if here.phase != there.phase and here.data.get("site") != there.data.get("site"):
-        is_ahead = (here.step, PHASES.index(here.phase)) > (there.step, PHASES.index(there.phase))
-        return "skipped" if is_ahead else "extra"
+        is_ahead = _is_ahead(history, here, there)
+        if is_ahead is not None:
+            return "skipped" if is_ahead else "extra"
     # The others have sent nothing after it yet; a usual step of the same phase tells what would have come.
     usual = [profile for profile, _ in usual_profiles(history, group, restart, there).most_common(1)]
     position = len(profile_of(theirs[:index], there.step, there.phase))
@@ -79,6 +80,22 @@ def how_parted(
         if following == (*asked(here), here.data.get("site")):
             return "skipped"
     return "mismatch"
+
+
+def _is_ahead(history: History, here: Event, there: Event) -> bool | None:
+    """Whether the first is of a later place in the script; None if nothing tells.
+
+    Some scripts evaluate before they save and some after: a step in which a rank does both tells which.
+    """
+    if here.step != there.step or {here.phase, there.phase} != {"eval", "save"}:
+        return (here.step, PHASES.index(here.phase)) > (there.step, PHASES.index(there.phase))
+    first: dict[tuple[int, int, int], str] = {}
+    for event in history.of(Kind.PHASE):
+        if event.phase in ("eval", "save"):
+            before = first.setdefault((event.rank, event.restart, event.step), event.phase)
+            if before != event.phase:
+                return there.phase == before
+    return None
 
 
 def _crossed(mine: Sequence[Event], theirs: Sequence[Event], index: int) -> bool:

@@ -67,7 +67,7 @@ def newest_complete_loads(history: History, _: Baseline | None) -> Verdict:
         loads = {e.rank: e for e in history.of(Kind.LOAD) if e.restart == restart}
         if verdict := _disagreeing(loads):
             return verdict
-        if verdict := _started_without(history, restart, loads):
+        if verdict := _started_without(history, restart, loads) or _looked_elsewhere(history, restart, loads):
             return verdict
         for _rank, load in sorted(loads.items()):
             inventory = _inventory_for(history, load)
@@ -136,6 +136,31 @@ def _started_without(history: History, restart: int, loads: dict[int, Event]) ->
                 seen=seen,
             )
     return None
+
+
+def _looked_elsewhere(history: History, restart: int, loads: dict[int, Event]) -> Verdict | None:
+    """Ranks that no load gave anything, although there was a checkpoint in a directory other than the last one."""
+    given = {e.rank for e in history.of(Kind.LOAD) if e.restart == restart and e.data["path"] is not None}
+    empty_handed = {rank: load for rank, load in loads.items() if rank not in given}
+    if not empty_handed:
+        return None
+    rank, load = min(empty_handed.items())
+    looked_at = {e.data["root"]: e for e in history.of(Kind.INVENTORY) if e.restart == restart and e.t_ns <= load.t_ns}
+    there = {root: newest["step"] for root, e in looked_at.items() if (newest := _newest_complete(e)) is not None}
+    for save in history.of(Kind.SAVE_END):
+        root = str(PurePath(save.data["path"]).parent)
+        if save.restart < restart and root not in looked_at:
+            there[root] = max(saved_step(save), there.get(root, 0))
+    if not there:
+        return None
+    root, step = max(there.items(), key=lambda item: item[1])
+    return invalid(
+        f"{listed(empty_handed)} began with nothing, although step-{step} was in {root}",
+        load,
+        rank=rank,
+        step=step,
+        seen={"newest in each directory": there},
+    )
 
 
 def _maybe_started_without(history: History) -> Verdict | None:
@@ -217,7 +242,8 @@ def retention_safe(history: History, _: Baseline | None) -> Verdict:
     first = next(iter(history.of(Kind.SAVE_END)), None)
     if first is None:
         return not_applicable("no save was reported done")
-    later = [e for e in history.of(Kind.INVENTORY) if e.t_ns > first.t_ns]
+    root = str(PurePath(first.data["path"]).parent)
+    later = [e for e in history.of(Kind.INVENTORY) if e.t_ns > first.t_ns and e.data["root"] == root]
     if not later:
         return unknown("no inventory was taken after the first save", first)
     for inventory in later:
@@ -237,6 +263,8 @@ def retention_safe(history: History, _: Baseline | None) -> Verdict:
 def _inventory_for(history: History, load: Event) -> Event | None:
     """The inventory taken when this restart began to load: of any rank, the last before this load's end."""
     taken = [e for e in history.of(Kind.INVENTORY) if e.restart == load.restart and e.data.get("why") == "load"]
+    if load.data["path"] is not None:
+        taken = [e for e in taken if e.data["root"] == str(PurePath(load.data["path"]).parent)]
     before = [e for e in taken if e.t_ns <= load.t_ns]
     return before[-1] if before else next(iter(taken), None)
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from harness.checks.base import Verdict, guarantee, invalid, not_applicable, valid
 from harness.checks.collectives import first_deviation
-from harness.checks.records import listed
+from harness.checks.diagnosis import first_cause
+from harness.checks.records import failed_restarts, listed
+from harness.checks.sent import describe, sent_by_group
 from harness.history import Baseline, History
 from harness.wire import Kind
 
@@ -28,6 +30,8 @@ def collectives_agree(history: History, baseline: Baseline | None) -> Verdict:
     for restart in range(history.restarts + 1):
         deviation = first_deviation(history, restart, baseline)
         if deviation is None:
+            if verdict := _left_while_others_went_on(history, restart, baseline):
+                return verdict
             continue
         if deviation.rank is None:
             who = "the ranks differ, and nothing on record tells who is wrong"
@@ -43,3 +47,27 @@ def collectives_agree(history: History, baseline: Baseline | None) -> Verdict:
             seen={"how": deviation.how, "ranks": list(deviation.ranks), "call": deviation.call, **deviation.sent},
         )
     return valid(f"{count} collectives agree")
+
+
+def _left_while_others_went_on(history: History, restart: int, baseline: Baseline | None) -> Verdict | None:
+    """A rank that came to the end of its script, as if all were done, in a launch that failed for want of it."""
+    if restart not in failed_restarts(history):
+        return None
+    cause = first_cause(history, restart, baseline)
+    was_told_to = any(e.restart == restart and e.rank == cause.rank for e in history.of(Kind.FAULT))
+    if cause.rank is None or (cause.how, cause.exit_code) != ("exit", 0) or was_told_to:
+        return None
+    for group, sent in sent_by_group(history, restart).items():
+        mine = sent.get(cause.rank, [])
+        longest = max(sent.values(), key=len, default=[])
+        if len(mine) < len(longest):
+            missed = longest[len(mine)]
+            return invalid(
+                f"rank {cause.rank} left with exit code 0, and the others went on: {describe(missed)}, call "
+                f"{len(mine) + 1} of group {group}",
+                cause.event,
+                step=missed.step,
+                operation=missed.data["op"],
+                seen={"how": "skipped", "ranks": [cause.rank], "call": len(mine) + 1},
+            )
+    return None

@@ -33,11 +33,15 @@ def culprit_named(history: History, baseline: Baseline | None) -> Verdict:
                     operation=cause.operation,
                     seen={"named": cause.detail, "rank named": cause.rank, "step named": cause.step},
                 )
-        elif cause.rank is None and undecided is None:
+        elif cause.rank is None and cause.how != "stopped" and undecided is None:
             undecided = cause
     if undecided is not None:
         return unknown(f"restart {undecided.restart}: no rank can be named: {undecided.detail}", undecided.event)
-    return valid("; ".join(f"restart {c.restart}: rank {c.rank}, step {c.step}: {c.detail}" for c in causes))
+    return valid("; ".join(f"restart {c.restart}: {_who(c)}, step {c.step}: {c.detail}" for c in causes))
+
+
+def _who(cause: Cause) -> str:
+    return "no rank" if cause.rank is None else f"rank {cause.rank}"
 
 
 def _mistaken(history: History, cause: Cause, fired: list[Event]) -> str | None:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from harness.checks.base import Verdict, guarantee, invalid, not_applicable, unknown, valid
+from harness.checks.batches import first_shift, with_batches
 from harness.checks.loaders import parting
 from harness.checks.records import ended_well, listed, start_step, surviving, unplaced, updates
 from harness.history import Baseline, History
@@ -15,13 +16,24 @@ from harness.wire import Event, Kind
 Line = Mapping[int, Mapping[int, Event]]
 
 
-@guarantee("LoadersAgree", "in each epoch every rank's loader hands out the same number of batches")
+@guarantee(
+    "LoadersAgree",
+    "in each epoch every rank's loader hands out the same number of batches, and each update ends with the batch of "
+    "the same number on all ranks",
+)
 def loaders_agree(history: History, _: Baseline | None) -> Verdict:
     count = len(history.of(Kind.LOADER))
     if count == 0:
         return not_applicable("no data loader is on record")
     for restart in range(history.restarts + 1):
-        found = parting(history, restart)
+        found, shift = parting(history, restart), first_shift(history, restart)
+        if shift is not None and (found is None or shift.at.t_ns < found.at.t_ns):
+            return invalid(
+                f"update {shift.step} ends with another batch of the epoch: {shift.words} (counted from 0)",
+                shift.at,
+                rank=shift.rank,
+                seen={"batch": shift.numbers, "epoch": shift.at.data["epoch"]},
+            )
         if found is not None:
             lengths = ", ".join(f"{rank}: {batches}" for rank, batches in found.batches.items())
             return invalid(
@@ -142,9 +154,12 @@ def _used_twice(history: History, line: Line, expected: object) -> Verdict | Non
     # Without a sampler that divides one data set among the ranks, ids may be numbers within a rank's own part.
     local = {e.data["loader"] for e in history.of(Kind.LOADER) if not e.data.get("distributed", True)}
     passes: dict[tuple[Any, ...], list[tuple[Event, list[int]]]] = {}
-    for update, batches in _with_batches(history):
+    for update, batches, is_known in with_batches(history):
         if id(update) in counted:
-            for loader, epoch, ids in batches:
+            parts = [(b.data["loader"], b.data["epoch"], b.data["ids"]) for b in batches]
+            if not is_known:
+                parts = [(parts[-1][0] if parts else None, update.data["epoch"], update.data["ids"])]
+            for loader, epoch, ids in parts:
                 own = update.rank if loader in local else None
                 passes.setdefault((loader, epoch, own), []).append((update, ids))
     for (_loader, epoch, _own), uses in passes.items():
@@ -172,22 +187,3 @@ def _used_twice(history: History, line: Line, expected: object) -> Verdict | Non
                         seen={"sample": sample, "epoch": epoch, "first use": first.where},
                     )
     return None
-
-
-def _with_batches(history: History) -> Iterator[tuple[Event, list[tuple[Any, Any, list[int]]]]]:
-    """Each update with its batches' (loader, epoch, sample ids): one of several batches may span two epochs."""
-    loaded: dict[tuple[int, int], list[Event]] = {}
-    for event in history.of((Kind.BATCH, Kind.UPDATE)):
-        recent = loaded.setdefault((event.rank, event.restart), [])
-        if event.kind == Kind.BATCH:
-            recent.append(event)
-            continue
-        count, ids = event.data["batches"], event.data["ids"]
-        for start in range(len(recent) - count, -1, -1):  # the last ones, but for those that were drawn ahead
-            mine = recent[start : start + count]
-            if [i for batch in mine for i in batch.data["ids"] or ()] == ids:
-                yield event, [(b.data["loader"], b.data["epoch"], b.data["ids"]) for b in mine]
-                del recent[: start + count]
-                break
-        else:
-            yield event, [(recent[-1].data["loader"] if recent else None, event.data["epoch"], ids)]

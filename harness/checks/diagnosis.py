@@ -21,7 +21,7 @@ from harness.checks.sent import sent_by_group
 from harness.history import Baseline, History
 from harness.wire import Event, Kind
 
-How = Literal["signal", "exception", "exit", "skipped", "extra", "swapped", "mismatch", "loader", "hang"]
+How = Literal["signal", "exception", "exit", "skipped", "extra", "swapped", "mismatch", "loader", "hang", "stopped"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,10 +55,11 @@ def diagnose(history: History, baseline: Baseline | None = None) -> list[Cause]:
     Args:
         baseline: helps to tell between two ranks whose collectives differ who is wrong.
     """
-    return [_first_cause(history, restart, baseline) for restart in failed_restarts(history)]
+    return [first_cause(history, restart, baseline) for restart in failed_restarts(history)]
 
 
-def _first_cause(history: History, restart: int, baseline: Baseline | None) -> Cause:
+def first_cause(history: History, restart: int, baseline: Baseline | None) -> Cause:
+    """Of one launch that failed."""
     ends = ends_of(history, restart)
     died = _died(history, restart, ends)
     early = _parted_first(history, restart, ends, died, baseline)
@@ -70,6 +71,7 @@ def _first_cause(history: History, restart: int, baseline: Baseline | None) -> C
         _stuck_at_the_end(history, restart, ends)
         or _left_early(history, restart, ends)
         or _teardown(history, restart, ends)
+        or _stopped(history, restart, ends)
         or _hang(history, restart)
     )
 
@@ -275,6 +277,25 @@ def _teardown(history: History, restart: int, ends: Mapping[int, End]) -> Cause 
                 event=end.word,
             )
     return None
+
+
+def _stopped(history: History, restart: int, ends: Mapping[int, End]) -> Cause | None:
+    """No rank failed, and yet the launcher says that the job did: it was told to stop, and so were the ranks."""
+    outcome = history.outcome
+    if outcome.timed_out or outcome.agent_exits or any((end.way, end.code) != ("exit", 0) for end in ends.values()):
+        return None
+    last = max(ends.values(), key=_time)
+    return Cause(
+        rank=None,
+        restart=restart,
+        step=last.last.step if last.last else None,
+        phase=None,
+        operation=None,
+        how="stopped",
+        exit_code=outcome.exit_code,
+        detail=f"all ranks left with exit code 0; the launcher's is {outcome.exit_code}, as when it is told to stop",
+        event=last.at,
+    )
 
 
 def _agent_code(history: History, rank: int, restart: int) -> int | None:

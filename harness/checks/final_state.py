@@ -43,18 +43,35 @@ def ends_like_baseline(history: History, baseline: Baseline | None) -> Verdict:
 
 def _unlike_final(history: History, baseline: Baseline, final: Mapping[int, Event]) -> Verdict | None:
     for what in SHARED:
-        for rank, event in sorted(final.items()):
-            expected = baseline.finals.get(rank, baseline.final)
-            if what not in expected or event.data[what] == expected[what]:
-                continue
-            first = _first_unlike(history, baseline, rank, what)
-            when = "" if first is None else f", and first differ after update {first.step}"
-            return invalid(
-                f"the final {what} of rank {rank} are not those of the fault-free run{when}",
-                first or event,
-                seen={"final": event.data[what], "fault-free": expected[what]},
-            )
+        expected = {rank: baseline.finals.get(rank, baseline.final) for rank in final}
+        odd = [r for r, e in sorted(final.items()) if what in expected[r] and e.data[what] != expected[r][what]]
+        if not odd:
+            continue
+        rank, first = _where_first(history, baseline, odd, what)
+        when = "" if first is None else f", and first differ after update {first.step}"
+        return invalid(
+            f"the final {what} of rank {rank} are not those of the fault-free run{when}",
+            first or final[rank],
+            seen={"final": final[rank].data[what], "fault-free": expected[rank][what]},
+        )
     return None
+
+
+def _where_first(history: History, baseline: Baseline, odd: list[int], what: str) -> tuple[int, Event | None]:
+    """Of the ranks that end otherwise, the one where that began, and its first such update.
+
+    Through the mean gradient the mistake of one rank shows on all in the same update; if some of them drew other
+    random numbers in it than in the fault-free run, it is one of these.
+    """
+    firsts = {rank: first for rank in odd if (first := _first_unlike(history, baseline, rank, what)) is not None}
+    if not firsts:
+        return odd[0], None
+    step = min(first.step for first in firsts.values())
+    there = [rank for rank, first in firsts.items() if first.step == step]
+    drew = {rank: baseline.updates[rank][step].get("rng") for rank in there}
+    guilty = [rank for rank in there if drew[rank] not in (None, firsts[rank].data["rng"])]
+    rank = min(guilty or there)
+    return rank, firsts[rank]
 
 
 def _unlike_buffers(history: History, baseline: Baseline) -> Verdict | None:

@@ -11,11 +11,17 @@ from harness.history import Baseline, History
 from harness.wire import Event, Kind
 
 # Buffers and random states differ between healthy replicas: batch normalisation has local statistics, and each rank
-# draws its own dropout.
+# draws its own dropout. Before anything was trained buffers have no statistics yet: there they must be equal.
 SHARED = ("params", "optimizer")
+AFTER_UPDATE = ("scaler", *SHARED)  # scalers that differ make the rest differ, and tell who was first
+AT_BEGIN = (*SHARED, "buffers")
 
 
-@guarantee("ReplicasAgree", "after each update, parameters and optimizer state are byte-equal on all ranks")
+@guarantee(
+    "ReplicasAgree",
+    "after each update, parameters, optimizer state and gradient scalers are byte-equal on all ranks, and before the "
+    "first one buffers, too",
+)
 def replicas_agree(history: History, baseline: Baseline | None) -> Verdict:
     done = updates(history)
     if history.plan.ranks < 2:
@@ -27,14 +33,15 @@ def replicas_agree(history: History, baseline: Baseline | None) -> Verdict:
     compared = 0
     for restart in range(history.restarts + 1):
         states = {e.rank: e for e in history.of(Kind.STATE) if e.restart == restart}
-        moments = [("before the first update", states)]
+        is_begin = restart == 0 and history.plan.start_from is None
+        moments = [("before the first update", states, AT_BEGIN if is_begin else SHARED)]
         steps = sorted({step for (_, k), mine in done.items() if k == restart for step in mine})
         for step in steps:
             here = {rank: done[rank, k][step] for rank, k in done if k == restart and step in done[rank, k]}
-            moments.append((f"after update {step}", here))
-        for moment, events in moments:
-            for what in SHARED:
-                if len({e.data[what] for e in events.values()}) > 1:
+            moments.append((f"after update {step}", here, AFTER_UPDATE))
+        for moment, events, compared_here in moments:
+            for what in compared_here:
+                if len({_value(e, what) for e in events.values()}) > 1:
                     return _broken(history, baseline, done, moment, what, events)
             compared += len(events) > 1
     return valid(f"equal at {compared} moments") if compared else not_applicable("no two ranks did the same update")
@@ -43,8 +50,7 @@ def replicas_agree(history: History, baseline: Baseline | None) -> Verdict:
 def _broken(
     history: History, baseline: Baseline | None, done: Updates, moment: str, what: str, events: Mapping[int, Event]
 ) -> Verdict:
-    digests = {rank: e.data[what] for rank, e in events.items()}
-    odd = minority(digests)
+    odd = minority({rank: _value(e, what) for rank, e in events.items()})
     if odd is None:
         odd = _unlike_elsewhere(baseline, done, what, events)
     rank = odd[0] if odd else None
@@ -54,7 +60,7 @@ def _broken(
         if odd
         else "ranks differ, and nothing on record tells who is odd"
     )
-    return invalid(f"{what} {moment}: {who}", at, rank=rank, seen={"ranks": list(odd), "digests": _named(digests)})
+    return invalid(f"{what} {moment}: {who}", at, rank=rank, seen={"ranks": list(odd), what: _named(events, what)})
 
 
 def _unlike_elsewhere(
@@ -62,12 +68,17 @@ def _unlike_elsewhere(
 ) -> tuple[int, ...]:
     """The ranks whose digest is not the one that this step has in the baseline, or had in an earlier restart."""
     step, restart = next((e.step, e.restart) for e in events.values())
-    known = {mine[step].data[what] for (_, k), mine in done.items() if k < restart and step in mine}
+    known = {_value(mine[step], what) for (_, k), mine in done.items() if k < restart and step in mine}
     if baseline is not None:
         known |= {steps[step][what] for steps in baseline.updates.values() if what in steps.get(step, {})}
-    odd = tuple(rank for rank, e in sorted(events.items()) if e.data[what] not in known)
+    odd = tuple(rank for rank, e in sorted(events.items()) if _value(e, what) not in known)
     return odd if known and len(odd) < len(events) else ()
 
 
-def _named(values: Mapping[int, object]) -> dict[str, object]:
-    return {f"rank {rank}": value for rank, value in sorted(values.items())}
+def _value(event: Event, what: str) -> str:
+    """A digest as it is; of scalers their numbers, as text."""
+    return str(event.data.get(what))
+
+
+def _named(events: Mapping[int, Event], what: str) -> dict[str, object]:
+    return {f"rank {rank}": event.data[what] for rank, event in sorted(events.items())}

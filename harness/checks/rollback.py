@@ -10,7 +10,10 @@ from harness.checks.replicas import SHARED
 from harness.history import Baseline, History
 from harness.wire import BASELINE_JSON, Event, Kind
 
-REPLAYED = ("params", "optimizer", "lr", "scaler", "rng", "ids", "buffers")  # of one update, the telling ones first
+# Of one update: what went into it on this rank, then what came of it. Through the mean gradient the mistake of one rank
+# shows in the parameters of all, so that only the former tells whose it was.
+OWN_PART = ("lr", "scaler", "ids", "rng")
+REPLAYED = (*OWN_PART, "params", "optimizer", "buffers")
 
 
 @guarantee(
@@ -180,16 +183,37 @@ def replay_identical(history: History, baseline: Baseline | None) -> Verdict:
                 replayed.append((first, event))
     if not replayed:
         return not_applicable("no update was replayed")
-    for first, again in sorted(replayed, key=lambda pair: (pair[1].restart, pair[1].step, pair[1].rank)):
-        different = [what for what in judged if _both_differ(first, again, what)]
-        if different:
-            what = different[0]
-            return invalid(
-                f"rank {again.rank}, update {again.step}: {', '.join(different)} differ from the first time",
-                again,
-                seen={"first time": first.data[what], "replayed": again.data[what], "recorded": first.where},
-            )
+    by_update: dict[tuple[int, int], list[tuple[Event, Event]]] = {}
+    for first, again in replayed:
+        by_update.setdefault((again.restart, again.step), []).append((first, again))
+    for _, pairs in sorted(by_update.items()):
+        if verdict := _replayed_otherwise(pairs, judged):
+            return verdict
     return valid(f"{len(replayed)} replayed updates are equal to the first time")
+
+
+def _replayed_otherwise(pairs: list[tuple[Event, Event]], judged: tuple[str, ...]) -> Verdict | None:
+    """One replayed update of all ranks against its first time."""
+    found = {}
+    for first, again in pairs:
+        if different := [what for what in judged if _both_differ(first, again, what)]:
+            found[again.rank] = (first, again, different)
+    guilty = [rank for rank, (_, _, different) in found.items() if different[0] in OWN_PART] or [*found]
+    if not guilty:
+        return None
+    first, again, different = found[min(guilty)]
+    what = different[0]
+    return invalid(
+        f"rank {again.rank}, update {again.step}: {', '.join(different)} differ from the first time",
+        again,
+        seen={
+            "what": what,
+            "first time": first.data[what],
+            "replayed": again.data[what],
+            "recorded": first.where,
+            "ranks": sorted(guilty),
+        },
+    )
 
 
 def _seeds_its_generators(baseline: Baseline | None) -> bool:

@@ -110,6 +110,8 @@ def install(recorder: Recorder, triggers: Triggers, steps: Steps) -> None:
         if not current.has_ended:
             current.has_ended = True
             recorder.emit(Kind.LOADER_END, loader=current.loader, epoch=current.epoch, batches=current.batches)
+            if threading.get_ident() == main_thread:
+                steps.loader_ended(current.loader)
 
     @functools.wraps(next_index)
     def draw(iterator: Any) -> Any:

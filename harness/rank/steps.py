@@ -64,6 +64,8 @@ class Steps:
         self._waiting = WaitingBatches()
         self._has_loaders = False
         self._used: list[Batch] = []  # batches of the update that is being made
+        self._trained_loader: int | None = None  # which gave the last update its batches
+        self._evaluated_loader: int | None = None  # which gave the last evaluation its batches
 
     # -- where the script is -------------------------------------------------------------------------------------
 
@@ -87,6 +89,12 @@ class Steps:
         self._waiting.append(batch)
         if self._gradients is not None:
             self._gradients.handed_out(batch, content)
+
+    def loader_ended(self, loader: int) -> None:
+        """It has no more batches. After an evaluation the script adds up what it has counted: that belongs to it."""
+        if loader == self._evaluated_loader:
+            self._evaluated_loader = None
+            self.enter("eval")
 
     def resumed(self, step: int, pending_ids: list[int]) -> None:
         """The checkpoint store says that it gave the script the state after ``step``.
@@ -120,7 +128,9 @@ class Steps:
         if self._recorder.phase == "forward" or (self._recorder.phase == "eval" and not is_training):
             return
         if not is_training:
-            self._waiting.evaluated()
+            read_last = self._waiting.evaluated()
+            if read_last is not None:  # else the same batch again, by another model
+                self._evaluated_loader = None if read_last == self._trained_loader else read_last
             self.enter("eval")
             return
         used = self._waiting.trained_on(inputs, is_first=self._main_optimizer is None and not self._used)
@@ -185,6 +195,7 @@ class Steps:
             return
         self.updates += 1
         used, self._used = self._used, []
+        self._trained_loader = used[-1].loader if used else None
         digests = self._state.digests()
         # Encoded here, for its sample ids are encoded already. Digests need no escaping.
         self._recorder.emit_encoded(
