@@ -1,8 +1,8 @@
-"""ddp_mlp with one bug each, to show that the harness finds it; each script has its scenario beside it.
+"""A workload with one bug each, to show that the harness finds it; each script has its scenario beside it.
 
-A planted script is a diff to ddp_mlp, so that the bug is all there is to read and everything else stays the workload as
-it is. A scenario that expects ``detected`` names the guarantee that the bug breaks, and where; the others are healthy
-controls: unusual, and right.
+A planted script is a diff to a workload, ddp_mlp if it names no other, so that the bug is all there is to read and
+everything else stays the workload as it is. A scenario that expects ``detected`` names the guarantee that the bug
+breaks, and where; the others are healthy controls: unusual, and right.
 """
 
 from __future__ import annotations
@@ -15,21 +15,22 @@ from types import ModuleType
 from harness.checkpoint import store
 from harness.checkpoint.store import CheckpointStore
 
-DDP_MLP = Path(__file__).parents[1] / "ddp_mlp.py"
+WORKLOADS = Path(__file__).parents[1]
 
 
-def patched(diff: str) -> str:
-    """The source of ddp_mlp with ``diff`` applied.
+def patched(diff: str, workload: str = "ddp_mlp") -> str:
+    """The source of ``workloads/WORKLOAD.py`` with ``diff`` applied.
 
     Args:
         diff: blocks of whole lines with an empty line between two of them; a line begins with ``-`` (taken out), ``+``
             (put in) or a space (stays).
 
     Raises:
-        ValueError: what a block takes out or keeps does not stand there exactly once: ddp_mlp has changed, and the
+        ValueError: what a block takes out or keeps does not stand there exactly once: the workload has changed, and the
             planted bug must follow.
     """
-    source = DDP_MLP.read_text()
+    path = WORKLOADS / f"{workload}.py"
+    source = path.read_text()
     for block in filter(None, diff.strip("\n").split("\n\n")):
         lines = [(line[0], line[1:] + "\n") for line in block.split("\n")]
         if unknown := {sign for sign, _ in lines} - set("-+ "):
@@ -37,17 +38,17 @@ def patched(diff: str) -> str:
         old = "".join(text for sign, text in lines if sign != "+")
         new = "".join(text for sign, text in lines if sign != "-")
         if (count := source.count(f"\n{old}")) != 1:
-            raise ValueError(f"these lines stand {count} times in {DDP_MLP}, and should stand once:\n{old}")
+            raise ValueError(f"these lines stand {count} times in {path}, and should stand once:\n{old}")
         source = source.replace(f"\n{old}", f"\n{new}")
     return source
 
 
-def run(diff: str = "", *, store_class: type[CheckpointStore] = CheckpointStore) -> None:
-    """Run ddp_mlp in this process, with ``diff`` applied and ``store_class`` for its checkpoints."""
+def run(diff: str = "", *, workload: str = "ddp_mlp", store_class: type[CheckpointStore] = CheckpointStore) -> None:
+    """Run a workload in this process, with ``diff`` applied and ``store_class`` for its checkpoints."""
     store.CheckpointStore = store_class  # type: ignore[misc]
-    name, source = str(DDP_MLP), patched(diff)
+    name, source = str(WORKLOADS / f"{workload}.py"), patched(diff, workload)
     linecache.cache[name] = (len(source), None, source.splitlines(keepends=True), name)  # what tracebacks show
-    module = ModuleType("ddp_mlp")
+    module = ModuleType(workload)
     module.__file__ = name
     sys.modules[module.__name__] = module  # so that it counts among the run's sources
     exec(compile(source, name, "exec"), vars(module))
