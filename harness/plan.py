@@ -15,11 +15,11 @@ from typing import Any, get_args
 
 from harness.errors import RecordError
 from harness.faults import Fault, load_fault
-from harness.scenario import Broken, Device, Expect, Expected, Scenario
+from harness.scenario import Broken, Device, Effect, Expect, Expected, Scenario
 from harness.scenario.workloads import is_own_script
 from harness.wire import GUARANTEE_NAMES, PLAN_JSON
 
-__all__ = ["Broken", "Device", "Expect", "Expected", "Plan", "load_plan", "make_plan", "write_plan"]
+__all__ = ["Broken", "Device", "Effect", "Expect", "Expected", "Plan", "load_plan", "make_plan", "write_plan"]
 
 PACKAGE = "torch-recovery-harness"
 GIT_TIMEOUT_S = 10.0
@@ -43,6 +43,7 @@ class Plan:
         preload: packages that the warm parent imports once.
         tolerance: None asks for byte-equal final states, a number for a relative difference at most so large.
         guarantees: names asked for by the scenario; empty means all that apply.
+        effects: where the job leaves side effects.
         disarmed: the faults are left out on purpose; the run must then end ``unknown``.
         num_planned_faults: how many faults the scenario has, those left out on purpose included.
         made_with: the script's commit and whether files differ from it, versions of Python, torch and this package.
@@ -70,6 +71,7 @@ class Plan:
     preload: tuple[str, ...] = ()
     tolerance: float | None = None
     guarantees: tuple[str, ...] = ()
+    effects: tuple[Effect, ...] = ()
     faults: tuple[Fault, ...] = ()
     disarmed: bool = False
     num_planned_faults: int = 0
@@ -113,6 +115,7 @@ def make_plan(
         preload=scenario.preload,
         tolerance=scenario.tolerance,
         guarantees=scenario.guarantees,
+        effects=scenario.effects,
         faults=() if disarm else scenario.faults,
         num_planned_faults=len(scenario.faults),
         disarmed=disarm,
@@ -189,12 +192,20 @@ def load_plan(run_dir: Path) -> Plan:
         for name in ("args", "preload", "guarantees"):
             raw[name] = tuple(raw[name])
         raw["faults"] = tuple(load_fault(f) for f in raw["faults"])
+        raw["effects"] = tuple(_effect(e) for e in raw["effects"])
         plan = Plan(expect=Expect(**expect), **raw)
         if problem := _problem(plan):
             raise ValueError(problem)
         return plan
     except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise RecordError(f"{path}: no readable plan ({error}); is this a run directory?") from error
+
+
+def _effect(raw: dict[str, Any]) -> Effect:
+    effect = Effect(**raw | {name: tuple(raw[name]) for name in ("key", "ignore")})
+    if not all(isinstance(name, str) for name in (effect.path, effect.step, *effect.key, *effect.ignore)):
+        raise ValueError(f"the place of a side effect is told in strings, not {raw}")
+    return effect
 
 
 def _problem(plan: Plan) -> str | None:

@@ -36,6 +36,7 @@ GuaranteeName = Literal[
     "ReplayIdentical",
     "EndsLikeBaseline",
     "SamplesOnce",
+    "EffectsOnce",
     "RetentionSafe",
 ]
 GUARANTEE_NAMES: tuple[GuaranteeName, ...] = get_args(GuaranteeName)  # each has its check in harness.checks
@@ -44,6 +45,7 @@ RUN_DIR_ENV = "CHAOS_RUN_DIR"  # the run directory: ranks find plan.json there a
 PLAN_JSON = "plan.json"
 OUTCOME_JSON = "outcome.json"
 BASELINE_JSON = "baseline.json"
+EFFECTS_JSON = "effects.json"
 VERDICTS_JSON = "verdicts.json"
 LAUNCHER_LOG = "launcher.log"
 CHECKPOINTS = "checkpoints"
@@ -103,6 +105,11 @@ class Kind(StrEnum):
     # the script ended by itself: code; params, optimizer, buffers, magnitudes (if it had a model); returned (as above);
     # threads, sources; at_once (true, only if by os._exit: past the interpreter's own end)
     EXIT = "exit"
+
+
+def expanded(text: str, run_dir: Path) -> str:
+    """``text`` with ``{run_dir}`` and ``{checkpoints}`` replaced by the paths they stand for."""
+    return text.replace("{run_dir}", str(run_dir)).replace("{checkpoints}", str(run_dir / CHECKPOINTS))
 
 
 def rank_dir(run_dir: Path, rank: int) -> Path:

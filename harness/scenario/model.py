@@ -13,6 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, PrivateAttr
 
 from harness.faults import KINDS, Fault
 from harness.faults.base import FORBID_EXTRA
+from harness.scenario.effects import Effect
 from harness.scenario.workloads import is_own_script, script_of
 from harness.wire import GuaranteeName
 
@@ -90,6 +91,7 @@ class Scenario(BaseModel):
             or an archive that crashstates --keep wrote. A copy of it is in {checkpoints} when the job begins; the
             fault-free run begins with nothing.
         acknowledged: the newest step whose save had been reported done in start_from; left out: what the archive says.
+        effects: where the job leaves side effects, for EffectsOnce; each kind in an [[effect]] table of its own.
         preload: packages that the warm parent imports once, such as a model library of yours.
         tolerance: largest relative difference of the final state from the fault-free run; left out: byte-equal.
         guarantees: those to be judged; left out: all that apply.
@@ -117,6 +119,7 @@ class Scenario(BaseModel):
     preload: tuple[str, ...] = ()
     tolerance: float | None = Field(None, gt=0, allow_inf_nan=False)
     guarantees: tuple[GuaranteeName, ...] = ()
+    effects: tuple[Effect, ...] = Field((), alias="effect")
     faults: tuple[AnyFault, ...] = Field((), alias="fault")
     expect: Expect
 

@@ -135,6 +135,27 @@ def arguments_are_free(scenario: Scenario) -> Iterator[Problem]:
                 yield Problem(("args", n), wants, nearest=f"{{{near[0]}}}")
 
 
+def effects_have_a_place(scenario: Scenario) -> Iterator[Problem]:
+    for n, effect in enumerate(scenario.effects):
+        path: Path = ("effect", n)
+        field = "database" if effect.database is not None else "lines"
+        if (effect.database is None) == (effect.lines is None):
+            yield Problem(path, "is a table of an SQLite database or a file of JSON lines: give database, or lines")
+        elif (effect.database is None) != (effect.table is None):
+            yield Problem((*path, "table"), "a database needs the name of its table, and lines have none")
+        elif not effect.path.startswith(("{checkpoints}", "{run_dir}")):
+            wants = "must begin with {checkpoints} or {run_dir}: else a run finds there what another one has written"
+            yield Problem((*path, field), wants)
+        if not effect.key:
+            yield Problem((*path, "key"), "must name at least one column")
+        elif effect.step != "step" and not effect.has_step:
+            yield Problem((*path, "step"), f"is no column of key; allowed: {', '.join(effect.key)}")
+        for column, count in Counter([*effect.key, *effect.ignore]).items():
+            if count > 1:
+                wants = f"names {column} twice; a column is in key, to be compared, or in ignore, not to be"
+                yield Problem((*path, "ignore" if column in effect.ignore else "key"), wants)
+
+
 def fault_is_possible(scenario: Scenario) -> Iterator[Problem]:
     """Settings and place of each fault by itself."""
     for path, fault in _numbered(scenario):
@@ -261,6 +282,7 @@ RULES: tuple[Rule, ...] = (
     names_stand_once,
     environment_is_free,
     arguments_are_free,
+    effects_have_a_place,
     fault_is_possible,
     fault_is_in_the_world,
     fault_is_in_the_run,
