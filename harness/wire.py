@@ -36,6 +36,7 @@ GuaranteeName = Literal[
     "ReplayIdentical",
     "EndsLikeBaseline",
     "SamplesOnce",
+    "MetricRight",
     "EffectsOnce",
     "RetentionSafe",
 ]
@@ -66,7 +67,8 @@ class Kind(StrEnum):
     # ``phase`` was entered
     PHASE = "phase"
     # an iteration over a DataLoader begins: loader (its number), epoch, length (batches; None: unknown),
-    # distributed (whether its sampler divides one data set among the ranks)
+    # distributed (whether its sampler divides one data set among the ranks), data (the data set's number), samples (how
+    # many a whole pass is about; None: unknown), padding (how many may come once too often)
     LOADER = "loader"
     # loader, epoch, index (from 0 in this iteration), ids (sample ids; None: unknown)
     BATCH = "batch"

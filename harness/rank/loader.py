@@ -19,6 +19,7 @@ from torch.utils.data import DataLoader
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 
 from harness.rank.batches import Batch, a_tensor, addresses
+from harness.rank.declared import num_padded, num_samples
 from harness.rank.recorder import Recorder
 from harness.rank.steps import Steps
 from harness.rank.triggers import Triggers
@@ -45,6 +46,7 @@ def install(recorder: Recorder, triggers: Triggers, steps: Steps) -> None:
     """Record every DataLoader of this process from now on."""
     numbers: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
     passes_begun: Counter[int] = Counter()  # of each data set: some scripts make a new loader for each epoch
+    data_sets: dict[int, int] = {}  # the number of each; one that is gone may give it to another
     loaders: Any = DataLoader  # Any: methods are replaced
     make, counter = loaders.__init__, itertools.count()
     iterators: Any = _BaseDataLoaderIter
@@ -70,7 +72,16 @@ def install(recorder: Recorder, triggers: Triggers, steps: Steps) -> None:
         except TypeError:  # an iterable data set need not know
             length = None
         is_distributed = hasattr(loader.sampler, "num_replicas")
-        recorder.emit(Kind.LOADER, loader=numbers[loader], epoch=epoch, length=length, distributed=is_distributed)
+        recorder.emit(
+            Kind.LOADER,
+            loader=numbers[loader],
+            epoch=epoch,
+            length=length,
+            distributed=is_distributed,
+            data=data_sets.setdefault(id(loader.dataset), len(data_sets)),
+            samples=num_samples(loader),
+            padding=num_padded(loader),
+        )
         limit = None if length is None else triggers.at_loader(epoch, length)
         iterator.__dict__[_PASS] = _Pass(
             loader=numbers[loader],
