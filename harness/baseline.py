@@ -84,6 +84,7 @@ def make_twin(plan: Plan) -> Plan:
         max_restarts=0,
         start_from=None,
         acknowledged=None,
+        metric=None,
         expect=Expect(outcome="clean"),
         guarantees=(),
     )

@@ -17,7 +17,7 @@ from harness.wire import OUTCOME_JSON, Event, Kind
 
 SIGTERM_HEADER = "chaos: SIGTERM"
 _NUMBER = "(0|[1-9][0-9]{0,8})"
-_OF_PROCESS = re.compile(rf"rank-{_NUMBER}/(?:events-{_NUMBER}\.jsonl|stacks-{_NUMBER}\.txt)")
+_OF_PROCESS = re.compile(rf"rank-{_NUMBER}/(?:events-{_NUMBER}\.jsonl|(?:stacks|stdout|stderr)-{_NUMBER}\.txt)")
 # Beside OSError: what reading a JSON file and taking it apart may raise, whatever stands in it.
 UNREADABLE = (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError)
 
@@ -100,6 +100,7 @@ class History:
         damaged: one line for each record line that could not be read (a torn last line of a killed rank is normal
             and not listed).
         effects: what stood in each place of side effects that the plan names, after the end.
+        reported: restart -> what rank 0 printed of its evaluations, in order, if the plan says how it looks.
     """
 
     plan: Plan
@@ -108,6 +109,7 @@ class History:
     stacks: Mapping[tuple[int, int], str] = field(default_factory=dict)
     damaged: tuple[str, ...] = ()
     effects: tuple[Found, ...] = ()
+    reported: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
 
     @cached_property
     def restarts(self) -> int:
@@ -176,7 +178,19 @@ def load_history(run_dir: Path) -> History:
             stacks[rank, restart] = text
     damaged.extend(_cut_off(plan, outcome, events))
     events.sort(key=lambda e: (e.t_ns, e.rank, e.seq))
-    return History(plan, outcome, tuple(events), stacks, tuple(damaged), load_effects(run_dir))
+    return History(
+        plan, outcome, tuple(events), stacks, tuple(damaged), load_effects(run_dir), _reported(plan, run_dir)
+    )
+
+
+def _reported(plan: Plan, run_dir: Path) -> dict[int, tuple[str, ...]]:
+    """What rank 0 printed of its evaluations, on stdout or else on stderr, where loggers write."""
+    found: dict[int, tuple[str, ...]] = {}
+    for stream in ("stdout", "stderr") if plan.metric is not None else ():
+        for path, rank, restart in _of_processes(run_dir, f"{stream}-*.txt"):
+            if rank == 0 and path.is_file() and plan.metric is not None and not found.get(restart):
+                found[restart] = tuple(re.findall(plan.metric.reported, path.read_text(errors="replace")))
+    return found
 
 
 def _cut_off(plan: Plan, outcome: Outcome, events: list[Event]) -> Iterator[str]:

@@ -78,6 +78,8 @@ class Kind(StrEnum):
     # ("skipped": asked for and not sent, "extra": sent and not asked for) only where a fault acted; aside (true) only
     # if a Python thread beside the training sent it: where the training was meanwhile is chance
     COLLECTIVE = "collective"
+    # on rank 0, after an evaluation, if the scenario has a reference for it: value (float; None: see problem), problem
+    METRIC = "metric"
     # after an update: params, optimizer, buffers, rng (digests, hex), lr (list), ids, epoch, batches, sharded, scaler
     # (None without; else of each GradScaler its scale and growth tracker)
     UPDATE = "update"

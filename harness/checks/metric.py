@@ -7,18 +7,21 @@ from collections.abc import Iterator, Sequence
 from harness.checks.base import Verdict, guarantee, invalid, not_applicable, unknown, valid
 from harness.checks.evaluation import Evaluation, Pass, evaluations
 from harness.checks.records import failed_restarts, listed
+from harness.checks.reported import reported_right
 from harness.history import Baseline, History
 
 MAX_IDS = 50  # of those that a verdict shows
 _CURE = "where only a part is meant, make it a data set of its own (torch.utils.data.Subset)"
 
 
-@guarantee("MetricRight", "evaluation counts each sample id once")
+@guarantee("MetricRight", "evaluation counts each sample id once, and what is reported of it is true")
 def metric_right(history: History, _: Baseline | None) -> Verdict:
     found = [*evaluations(history)]
     known = [one for one in found if one.is_known]
     if lost := next(_lost(history, known), None):
         return lost
+    if history.plan.metric is not None:
+        return reported_right(history)  # ids that come twice are no mistake where the script counts them once
     if again := next(_repeated(known), None):
         return again
     if not known:
@@ -28,7 +31,8 @@ def metric_right(history: History, _: Baseline | None) -> Verdict:
     if padded := [one for one in whole if _num_repeated(one)]:
         return not_applicable(
             f"{len(padded)} of {len(known)} evaluations repeat samples to make the ranks' shards equal, the first "
-            f"{_num_repeated(padded[0])} of {padded[0].samples}; whether the script counts those once, ids cannot tell"
+            f"{_num_repeated(padded[0])} of {padded[0].samples}; whether the script counts those once, ids cannot "
+            "tell: state a [metric]"
         )
     if not whole:
         said = f"no evaluation of {len(known)} came to its end on all ranks"

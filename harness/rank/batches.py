@@ -46,11 +46,16 @@ class WaitingBatches:
     def append(self, batch: Batch) -> None:
         self._batches.append(batch)
 
-    def evaluated(self) -> None:
-        """What was evaluated came from the loader that was read last; another one's batch may wait for training."""
-        if self._batches:
-            read_last = self._batches[-1].loader
-            self._batches = [batch for batch in self._batches if batch.loader != read_last]
+    def evaluated(self) -> int | None:
+        """The loader that was read last: what is evaluated came from it, another one's batch may wait for training.
+
+        None if no batch waits.
+        """
+        if not self._batches:
+            return None
+        read_last = self._batches[-1].loader
+        self._batches = [batch for batch in self._batches if batch.loader != read_last]
+        return read_last
 
     def trained_on(self, inputs: Any, *, is_first: bool) -> list[Batch]:
         """Take out and return the batches that a forward pass with ``inputs`` uses.

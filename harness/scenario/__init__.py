@@ -4,6 +4,7 @@ In the order of a file's way through it:
 
     load         a file to a Scenario, or all of its problems at once
     effects      the fields that say where the side effects of a job are
+    metric       the fields that say what evaluation reports, and what is true
     model        the fields, their types, defaults and bounds
     saver        the fields of a scenario of a save function and every crash that can meet it
     rules        what fields must fulfil together
@@ -15,6 +16,7 @@ In the order of a file's way through it:
 
 from harness.scenario.effects import Effect
 from harness.scenario.load import is_saver_scenario, load_saver_scenario, load_scenario
+from harness.scenario.metric import Metric
 from harness.scenario.model import Broken, Device, Expect, Expected, Scenario
 from harness.scenario.saver import ExpectStates, SaverScenario
 
@@ -25,6 +27,7 @@ __all__ = [
     "Expect",
     "ExpectStates",
     "Expected",
+    "Metric",
     "SaverScenario",
     "Scenario",
     "is_saver_scenario",

@@ -154,6 +154,8 @@ def _clear(raw: dict[str, Any], problem: Problem) -> bool:
             raw["fault"][n] = dict(_A_FAULT)
         case ("effect", int(n), *_):
             raw["effect"][n] = dict(_AN_EFFECT)
+        case ("metric", *_):
+            raw.pop("metric")
         case ("expect", "broken", *_):
             raw["expect"]["broken"] = []
         case _:

@@ -14,6 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, PrivateAttr
 from harness.faults import KINDS, Fault
 from harness.faults.base import FORBID_EXTRA
 from harness.scenario.effects import Effect
+from harness.scenario.metric import Metric
 from harness.scenario.workloads import is_own_script, script_of
 from harness.wire import GuaranteeName
 
@@ -92,6 +93,7 @@ class Scenario(BaseModel):
             fault-free run begins with nothing.
         acknowledged: the newest step whose save had been reported done in start_from; left out: what the archive says.
         effects: where the job leaves side effects, for EffectsOnce; each kind in an [[effect]] table of its own.
+        metric: what the script prints of its evaluations, and what is true of them: MetricRight compares them.
         preload: packages that the warm parent imports once, such as a model library of yours.
         tolerance: largest relative difference of the final state from the fault-free run; left out: byte-equal.
         guarantees: those to be judged; left out: all that apply.
@@ -119,6 +121,7 @@ class Scenario(BaseModel):
     preload: tuple[str, ...] = ()
     tolerance: float | None = Field(None, gt=0, allow_inf_nan=False)
     guarantees: tuple[GuaranteeName, ...] = ()
+    metric: Metric | None = None
     effects: tuple[Effect, ...] = Field((), alias="effect")
     faults: tuple[AnyFault, ...] = Field((), alias="fault")
     expect: Expect
@@ -138,10 +141,16 @@ class Scenario(BaseModel):
     @property
     def start_path(self) -> Path | None:
         """Absolute path of what the job begins with; None: nothing. It need not exist."""
-        if self.start_from is None:
-            return None
+        return None if self.start_from is None else self._resolved(self.start_from)
+
+    @property
+    def reference_path(self) -> Path | None:
+        """Absolute path of the metric's reference; None: there is none. It need not exist."""
+        return None if self.metric is None else self._resolved(self.metric.reference)
+
+    def _resolved(self, path: str) -> Path:
         folder = Path.cwd() if self._file is None else self._file.parent
-        return (folder / Path(self.start_from).expanduser()).resolve()
+        return (folder / Path(path).expanduser()).resolve()
 
     @property
     def planned_steps(self) -> int | None:

@@ -156,6 +156,23 @@ def effects_have_a_place(scenario: Scenario) -> Iterator[Problem]:
                 yield Problem((*path, "ignore" if column in effect.ignore else "key"), wants)
 
 
+def metric_can_be_read(scenario: Scenario) -> Iterator[Problem]:
+    if scenario.metric is None:
+        return
+    try:
+        groups = re.compile(scenario.metric.reported).groups
+    except re.error as error:
+        yield Problem(("metric", "reported"), f"is no regular expression: {error}")
+    else:
+        if groups != 1:
+            wants = f"must have one group, around the number, and has {groups}; another one can be written (?:...)"
+            yield Problem(("metric", "reported"), wants)
+    path = scenario.reference_path
+    if path is not None and not path.is_file():
+        wants = f"there is no file {path}; paths start at the scenario file's folder"
+        yield Problem(("metric", "reference"), wants)
+
+
 def fault_is_possible(scenario: Scenario) -> Iterator[Problem]:
     """Settings and place of each fault by itself."""
     for path, fault in _numbered(scenario):
@@ -283,6 +300,7 @@ RULES: tuple[Rule, ...] = (
     environment_is_free,
     arguments_are_free,
     effects_have_a_place,
+    metric_can_be_read,
     fault_is_possible,
     fault_is_in_the_world,
     fault_is_in_the_run,

@@ -16,6 +16,7 @@ from typing import Any
 from harness.faults import KINDS
 from harness.faults.base import At
 from harness.scenario.effects import Effect
+from harness.scenario.metric import Metric
 from harness.scenario.model import Broken, Expect, Scenario
 from harness.scenario.rules import SAVE_FAILPOINTS
 from harness.scenario.saver import ExpectStates, SaverScenario
@@ -33,7 +34,7 @@ def make_schema() -> dict[str, Any]:
     schema["$schema"] = "https://json-schema.org/draft/2020-12/schema"
     schema["title"] = "Scenario of a fault-injection run"
     _describe(schema, Scenario)
-    for cls in (At, Broken, Effect, Expect, *KINDS.values()):
+    for cls in (At, Broken, Effect, Expect, Metric, *KINDS.values()):
         _describe(schema["$defs"][cls.__name__], cls)
     for cls in KINDS.values():  # a kind has its default only in code
         schema["$defs"][cls.__name__]["required"].insert(0, "kind")

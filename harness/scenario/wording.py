@@ -15,6 +15,7 @@ from pydantic import BaseModel, ValidationError
 from harness.faults import KINDS
 from harness.faults.base import At
 from harness.scenario.effects import Effect
+from harness.scenario.metric import Metric
 from harness.scenario.model import Broken, Expect, Scenario
 from harness.scenario.saver import ExpectStates
 from harness.scenario.toml_lines import Path
@@ -141,6 +142,8 @@ def _class_around(loc: Path, model: type[BaseModel]) -> type:
             return KINDS[kind]
         case ("effect", int(), _):
             return Effect
+        case ("metric", _):
+            return Metric
         case ("expect", "broken", int(), _):
             return Broken
         case ("expect", _):
