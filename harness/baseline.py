@@ -11,20 +11,21 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from filelock import FileLock
 
+from harness.effects import effects_from_json, in_common
 from harness.errors import RecordError
 from harness.history import UNREADABLE, Baseline, History, load_history
-from harness.plan import Expect, Plan, write_plan
+from harness.plan import Effect, Expect, Plan, write_plan
 from harness.wire import BASELINE_JSON, Event, Kind
 
 RECHECK_EVERY = 50
-FORMAT = 5  # of what is kept; raise it with every change of what a baseline holds
+FORMAT = 6  # of what is kept; raise it with every change of what a baseline holds
 _DIGESTS = ("params", "optimizer", "buffers")
 
 Launch = Callable[[Plan, Path], None]
@@ -55,7 +56,8 @@ class BaselineCache:
                 return self._make(twin, place, launch)
             baseline, uses, sources = kept
             if uses % RECHECK_EVERY == 0:
-                baseline = compared(baseline, make_baseline(_run(twin, place / "run-again", launch)))
+                again = make_baseline(_run(twin, place / "run-again", launch))
+                baseline = compared(baseline, again, twin.effects)
             _write_kept(place, baseline, uses + 1, sources)
             return baseline
 
@@ -63,7 +65,8 @@ class BaselineCache:
         first = _run(twin, place / "run-1", launch)
         baseline = make_baseline(first)
         if not baseline.reason:
-            baseline = compared(baseline, make_baseline(_run(twin, place / "run-2", launch)))
+            second = make_baseline(_run(twin, place / "run-2", launch))
+            baseline = compared(baseline, second, twin.effects)
         _write_kept(place, baseline, 1, _sources(first))
         return baseline
 
@@ -82,6 +85,7 @@ def make_twin(plan: Plan) -> Plan:
         start_from=None,
         acknowledged=None,
         gradient=None,
+        metric=None,
         expect=Expect(outcome="clean"),
         guarantees=(),
     )
@@ -124,6 +128,7 @@ def make_baseline(history: History) -> Baseline:
         collectives=collectives,
         magnitudes=magnitudes,
         starts=starts,
+        effects=history.effects,
         reason=reason,
     )
 
@@ -171,14 +176,16 @@ def _run(twin: Plan, run_dir: Path, launch: Launch) -> History:
     return load_history(run_dir)
 
 
-def compared(one: Baseline, other: Baseline) -> Baseline:
+def compared(one: Baseline, other: Baseline, effects: Sequence[Effect] = ()) -> Baseline:
     """``one``, marked as repeatable or not by what ``other``, a second run of the same plan, gave.
 
     Random generators that a script never seeds differ from run to run and may be without effect: their digests are
-    left out of the result then, so that nobody takes them for a promise.
+    left out of the result then, so that nobody takes them for a promise. So are columns of side effects that differ.
     """
     if other.reason:
         return replace(one, repeatable=False, reason=f"of two runs without faults the second differs: {other.reason}")
+    alike = [in_common(*places) for places in zip(effects, one.effects, other.effects, strict=False)]
+    one = replace(one, effects=tuple(alike))
     if different := _difference(one, other):
         return replace(one, repeatable=False, reason=f"two runs without faults differ in {different}")
     updates = one.updates if one.updates == other.updates else _without_rng(one)
@@ -262,5 +269,6 @@ def _from_json(raw: dict[str, Any]) -> Baseline:
         }
     for name in ("starts", "finals"):
         raw[name] = {int(rank): digests for rank, digests in raw[name].items()}
+    raw["effects"] = effects_from_json(raw["effects"])
     raw["magnitudes"] = tuple(tuple(values) for values in raw["magnitudes"])
     return Baseline(**raw)

@@ -10,13 +10,14 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from harness.effects import Found, load_effects
 from harness.errors import RecordError
 from harness.plan import Plan, load_plan
 from harness.wire import OUTCOME_JSON, Event, Kind
 
 SIGTERM_HEADER = "chaos: SIGTERM"
 _NUMBER = "(0|[1-9][0-9]{0,8})"
-_OF_PROCESS = re.compile(rf"rank-{_NUMBER}/(?:events-{_NUMBER}\.jsonl|stacks-{_NUMBER}\.txt)")
+_OF_PROCESS = re.compile(rf"rank-{_NUMBER}/(?:events-{_NUMBER}\.jsonl|(?:stacks|stdout|stderr)-{_NUMBER}\.txt)")
 # Beside OSError: what reading a JSON file and taking it apart may raise, whatever stands in it.
 UNREADABLE = (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError)
 
@@ -72,6 +73,7 @@ class Baseline:
         sample_ids: per rank, per step: the sample ids of that update, None if unknown.
         collectives: per rank, per step, per phase: what it sent, in order: (op, reduce_op, numel, dtype).
         magnitudes: of rank 0's final parameters: (name, number of elements, sum, L2 norm).
+        effects: what stood in each place of side effects, but for what differs between two such runs.
         reason: why there is nothing to compare with, if so.
     """
 
@@ -83,6 +85,7 @@ class Baseline:
     magnitudes: tuple[tuple[str, int, float, float], ...] = ()
     starts: Mapping[int, Mapping[str, str]] = field(default_factory=dict)
     finals: Mapping[int, Mapping[str, str]] = field(default_factory=dict)
+    effects: tuple[Found, ...] = ()
     reason: str = ""
 
 
@@ -96,6 +99,8 @@ class History:
             line ``SIGTERM_HEADER``, those it wrote when the launcher ended it.
         damaged: one line for each record line that could not be read (a torn last line of a killed rank is normal
             and not listed).
+        effects: what stood in each place of side effects that the plan names, after the end.
+        reported: restart -> what rank 0 printed of its evaluations, in order, if the plan says how it looks.
     """
 
     plan: Plan
@@ -103,6 +108,8 @@ class History:
     events: tuple[Event, ...]
     stacks: Mapping[tuple[int, int], str] = field(default_factory=dict)
     damaged: tuple[str, ...] = ()
+    effects: tuple[Found, ...] = ()
+    reported: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
 
     @cached_property
     def restarts(self) -> int:
@@ -151,7 +158,7 @@ def load_history(run_dir: Path) -> History:
     """The history of the run in ``run_dir``.
 
     Raises:
-        RecordError: there is no plan.json or outcome.json, or one of them cannot be read.
+        RecordError: there is no plan.json or outcome.json, or one of the files cannot be read.
     """
     plan = load_plan(run_dir)
     outcome = load_outcome(run_dir)
@@ -171,7 +178,19 @@ def load_history(run_dir: Path) -> History:
             stacks[rank, restart] = text
     damaged.extend(_cut_off(plan, outcome, events))
     events.sort(key=lambda e: (e.t_ns, e.rank, e.seq))
-    return History(plan, outcome, tuple(events), stacks, tuple(damaged))
+    return History(
+        plan, outcome, tuple(events), stacks, tuple(damaged), load_effects(run_dir), _reported(plan, run_dir)
+    )
+
+
+def _reported(plan: Plan, run_dir: Path) -> dict[int, tuple[str, ...]]:
+    """What rank 0 printed of its evaluations, on stdout or else on stderr, where loggers write."""
+    found: dict[int, tuple[str, ...]] = {}
+    for stream in ("stdout", "stderr") if plan.metric is not None else ():
+        for path, rank, restart in _of_processes(run_dir, f"{stream}-*.txt"):
+            if rank == 0 and path.is_file() and plan.metric is not None and not found.get(restart):
+                found[restart] = tuple(re.findall(plan.metric.reported, path.read_text(errors="replace")))
+    return found
 
 
 def _cut_off(plan: Plan, outcome: Outcome, events: list[Event]) -> Iterator[str]:

@@ -15,11 +15,11 @@ from typing import Any, get_args
 
 from harness.errors import RecordError
 from harness.faults import Fault, load_fault
-from harness.scenario import Broken, Device, Expect, Expected, Gradient, Scenario
+from harness.scenario import Broken, Device, Effect, Expect, Expected, Gradient, Metric, Scenario
 from harness.scenario.workloads import is_own_script
 from harness.wire import GUARANTEE_NAMES, PLAN_JSON
 
-__all__ = ["Broken", "Device", "Expect", "Expected", "Plan", "load_plan", "make_plan", "write_plan"]
+__all__ = ["Broken", "Device", "Effect", "Expect", "Expected", "Metric", "Plan", "load_plan", "make_plan", "write_plan"]
 
 PACKAGE = "torch-recovery-harness"
 GIT_TIMEOUT_S = 10.0
@@ -44,6 +44,8 @@ class Plan:
         gradient: which updates' gradients are compared with float64 ones, ``losses`` being an absolute path; or None.
         tolerance: None asks for byte-equal final states, a number for a relative difference at most so large.
         guarantees: names asked for by the scenario; empty means all that apply.
+        effects: where the job leaves side effects.
+        metric: what is printed of evaluations, and the absolute path of what is true of them; or None.
         disarmed: the faults are left out on purpose; the run must then end ``unknown``.
         num_planned_faults: how many faults the scenario has, those left out on purpose included.
         made_with: the script's commit and whether files differ from it, versions of Python, torch and this package.
@@ -72,6 +74,8 @@ class Plan:
     gradient: Gradient | None = None
     tolerance: float | None = None
     guarantees: tuple[str, ...] = ()
+    effects: tuple[Effect, ...] = ()
+    metric: Metric | None = None
     faults: tuple[Fault, ...] = ()
     disarmed: bool = False
     num_planned_faults: int = 0
@@ -116,6 +120,8 @@ def make_plan(
         gradient=scenario.gradient and replace(scenario.gradient, losses=str(scenario.losses_path)),
         tolerance=scenario.tolerance,
         guarantees=scenario.guarantees,
+        effects=scenario.effects,
+        metric=scenario.metric and replace(scenario.metric, reference=str(scenario.reference_path)),
         faults=() if disarm else scenario.faults,
         num_planned_faults=len(scenario.faults),
         disarmed=disarm,
@@ -194,12 +200,32 @@ def load_plan(run_dir: Path) -> Plan:
         if (gradient := raw.pop("gradient", None)) is not None:
             raw["gradient"] = Gradient(**{**gradient, "updates": tuple(gradient["updates"])})
         raw["faults"] = tuple(load_fault(f) for f in raw["faults"])
+        raw["effects"] = tuple(_effect(e) for e in raw["effects"])
+        raw["metric"] = raw["metric"] and _metric(raw["metric"])
         plan = Plan(expect=Expect(**expect), **raw)
         if problem := _problem(plan):
             raise ValueError(problem)
         return plan
     except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise RecordError(f"{path}: no readable plan ({error}); is this a run directory?") from error
+
+
+def _metric(raw: dict[str, Any]) -> Metric:
+    metric = Metric(**raw)
+    try:
+        re.compile(metric.reported)
+    except re.error as error:
+        raise ValueError(f"metric.reported is no regular expression: {error}") from error
+    if not isinstance(metric.reference, str):
+        raise ValueError(f"metric.reference must be a string, not {metric.reference!r}")
+    return metric
+
+
+def _effect(raw: dict[str, Any]) -> Effect:
+    effect = Effect(**raw | {name: tuple(raw[name]) for name in ("key", "ignore")})
+    if not all(isinstance(name, str) for name in (effect.path, effect.step, *effect.key, *effect.ignore)):
+        raise ValueError(f"the place of a side effect is told in strings, not {raw}")
+    return effect
 
 
 def _problem(plan: Plan) -> str | None:

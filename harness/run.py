@@ -11,6 +11,7 @@ from types import TracebackType
 from typing import Self
 
 from harness.baseline import BaselineCache, load_baseline, write_baseline
+from harness.effects import read_effects, write_effects
 from harness.errors import RecordError
 from harness.expect import Judgement, judge
 from harness.history import load_history
@@ -113,6 +114,8 @@ class Session:
         if plan.launcher not in self._launchers:
             self._launchers[plan.launcher] = self._open.enter_context(LAUNCHERS[plan.launcher]())
         self._launchers[plan.launcher].launch(plan, run_dir, env)
+        if plan.effects:
+            write_effects(read_effects(plan.effects, run_dir), run_dir)
 
 
 def recheck(run_dir: Path) -> Judgement:

@@ -37,6 +37,8 @@ GuaranteeName = Literal[
     "EndsLikeBaseline",
     "SamplesOnce",
     "GradientRight",
+    "MetricRight",
+    "EffectsOnce",
     "RetentionSafe",
 ]
 GUARANTEE_NAMES: tuple[GuaranteeName, ...] = get_args(GuaranteeName)  # each has its check in harness.checks
@@ -45,6 +47,7 @@ RUN_DIR_ENV = "CHAOS_RUN_DIR"  # the run directory: ranks find plan.json there a
 PLAN_JSON = "plan.json"
 OUTCOME_JSON = "outcome.json"
 BASELINE_JSON = "baseline.json"
+EFFECTS_JSON = "effects.json"
 VERDICTS_JSON = "verdicts.json"
 LAUNCHER_LOG = "launcher.log"
 CHECKPOINTS = "checkpoints"
@@ -65,7 +68,8 @@ class Kind(StrEnum):
     # ``phase`` was entered
     PHASE = "phase"
     # an iteration over a DataLoader begins: loader (its number), epoch, length (batches; None: unknown),
-    # distributed (whether its sampler divides one data set among the ranks)
+    # distributed (whether its sampler divides one data set among the ranks), data (the data set's number), samples (how
+    # many a whole pass is about; None: unknown), padding (how many may come once too often)
     LOADER = "loader"
     # loader, epoch, index (from 0 in this iteration), ids (sample ids; None: unknown)
     BATCH = "batch"
@@ -75,6 +79,8 @@ class Kind(StrEnum):
     # ("skipped": asked for and not sent, "extra": sent and not asked for) only where a fault acted; aside (true) only
     # if a Python thread beside the training sent it: where the training was meanwhile is chance
     COLLECTIVE = "collective"
+    # on rank 0, after an evaluation, if the scenario has a reference for it: value (float; None: see problem), problem
+    METRIC = "metric"
     # after an update: params, optimizer, buffers, rng (digests, hex), lr (list), ids, epoch, batches, sharded, scaler
     # (None without; else of each GradScaler its scale and growth tracker)
     UPDATE = "update"
@@ -111,6 +117,11 @@ class Kind(StrEnum):
     # the script ended by itself: code; params, optimizer, buffers, magnitudes (if it had a model); returned (as above);
     # threads, sources; at_once (true, only if by os._exit: past the interpreter's own end)
     EXIT = "exit"
+
+
+def expanded(text: str, run_dir: Path) -> str:
+    """``text`` with ``{run_dir}`` and ``{checkpoints}`` replaced by the paths they stand for."""
+    return text.replace("{run_dir}", str(run_dir)).replace("{checkpoints}", str(run_dir / CHECKPOINTS))
 
 
 def rank_dir(run_dir: Path, rank: int) -> Path:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import re
+import runpy
 from collections import Counter
 from pathlib import Path
 
@@ -31,13 +31,15 @@ def test_at_least_two_bugs_are_planted_for_each_guarantee() -> None:
 
 
 @pytest.mark.parametrize("script", SCRIPTS, ids=[path.stem for path in SCRIPTS])
-def test_the_diff_of_a_planted_script_fits_its_workload(script: Path) -> None:
-    calls = re.findall(r'run\(\s*"""(.*?)"""(?:,\s*workload="(\w+)")?', script.read_text(), re.DOTALL)
-    assert len(calls) == script.read_text().count('run(\n    """') + script.read_text().count('run("""')
-    for diff, workload in calls:
-        source = planted.patched(diff, workload or "ddp_mlp")
-        assert source != source_of(workload or "ddp_mlp")
-        compile(source, str(script), "exec")
+def test_the_diff_of_a_planted_script_fits_its_workload(script: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    runs: list[tuple[str, str]] = []
+    monkeypatch.setattr(planted, "run", lambda diff="", *, workload="ddp_mlp", **_: runs.append((diff, workload)))
+    runpy.run_path(str(script))
+    assert len(runs) == 1
+    diff, workload = runs[0]
+    source = planted.patched(diff, workload)
+    assert (source != (planted.WORKLOADS / f"{workload}.py").read_text()) == bool(diff)
+    compile(source, str(script), "exec")
 
 
 @pytest.mark.parametrize(
@@ -55,7 +57,7 @@ def test_a_diff_that_does_not_fit_is_refused(diff: str, message: str) -> None:
 
 
 def test_a_diff_replaces_whole_lines_where_they_stand_and_nothing_else() -> None:
-    source = source_of("ddp_mlp")
+    source = (planted.WORKLOADS / "ddp_mlp.py").read_text()
     patched = planted.patched("-import os\n+import posix\n\n         step += 1\n+        step += 0")
     assert patched == source.replace("\nimport os\n", "\nimport posix\n").replace(
         "        step += 1\n", "        step += 1\n        step += 0\n"

@@ -258,3 +258,49 @@ def test_a_sampler_with_replacement_gives_no_ids(run: Run) -> None:
 def test_an_update_without_a_new_batch_has_no_new_samples(run: Run) -> None:
     history = run(LOADER + TRAIN.format(input="x") + "for x in loader:\n    update(x)\n    update(x)\n" + END)
     assert [e.data["ids"] for e in history.of(Kind.UPDATE, rank=0)][:4] == [[0, 1], [], [2, 3], []]
+
+
+DECLARED = {
+    "a distributed sampler pads": ("data, sampler=DistributedSampler(data)", (7, 1)),
+    "one that drops what is left over pads nothing": ("data, sampler=DistributedSampler(data, drop_last=True)", (7, 0)),
+    "no sampler": ("data", (7, 0)),
+    "a shard in stride": ("data, sampler=range(rank, 7, 2)", (7, 0)),
+    "shuffled": ("data, shuffle=True", (7, 0)),
+    "a part by choice": ("data, sampler=SubsetRandomSampler([1, 2])", (None, 0)),
+    "a part drawn by chance": ("data, sampler=RandomSampler(data, num_samples=3)", (None, 0)),
+    "drawn with weights": ("data, sampler=WeightedRandomSampler([1.0] * 7, 7)", (None, 0)),
+    "a sampler of other numbers": ("data, sampler=DistributedSampler([3, 4, 5])", (None, 1)),
+    "a data set of a part": ("Subset(data, [1, 2]), sampler=DistributedSampler(range(2))", (None, 0)),
+    "batches made even by accelerate": (
+        "data, batch_sampler=Even(SequentialSampler(data), 2, False)",
+        (7, 3),
+    ),
+    "an iterable": ("Endless()", (None, 0)),
+}
+
+
+@pytest.mark.parametrize(("made", "declared"), DECLARED.values(), ids=DECLARED)
+def test_what_a_loader_declares_of_the_samples_of_a_pass(run: Run, made: str, declared: tuple[int | None, int]) -> None:
+    history = run(
+        LOADER
+        + f"""
+from torch.utils.data import (
+    BatchSampler, RandomSampler, SequentialSampler, Subset, SubsetRandomSampler, WeightedRandomSampler
+)
+class Endless(IterableDataset):
+    def __iter__(self):
+        return iter(range(3))
+class Even(BatchSampler):
+    even_batches, num_processes = True, 2
+next(iter(DataLoader({made})))
+"""
+        + END
+    )
+    assert history.outcome.exit_code == 0
+    for event in history.of(Kind.LOADER):
+        assert (event.data["samples"], event.data["padding"]) == declared
+
+
+def test_loaders_of_one_data_set_name_the_same_one(run: Run) -> None:
+    history = run(LOADER + "for of in (data, list(data), data):\n    next(iter(DataLoader(of)))\n" + END)
+    assert [e.data["data"] for e in history.of(Kind.LOADER, rank=1)] == [0, 1, 0]

@@ -12,13 +12,15 @@ from pathlib import Path
 
 import pytest
 
+from harness.checks import Verdict
 from harness.errors import HarnessError, RecordError, UnavailableError
 from harness.faults.base import At
 from harness.faults.kill import Kill
 from harness.plan import Expect, Plan, make_plan
 from harness.run import Session, recheck
-from harness.scenario import load_scenario
-from harness.wire import VERDICTS_JSON
+from harness.scenario import Effect, load_scenario
+from harness.scenario.workloads import script_of
+from harness.wire import EFFECTS_JSON, VERDICTS_JSON
 
 SCENARIO = """
 title = "rank 1 is killed and the job resumes"
@@ -57,6 +59,29 @@ def test_a_run_is_judged_and_can_be_judged_again_elsewhere(session: Session, pla
     moved = tmp_path / "elsewhere"
     shutil.copytree(result.run_dir, moved)
     assert [v.to_json() for v in recheck(moved).verdicts] == [v.to_json() for v in result.judgement.verdicts]
+
+
+def test_side_effects_are_read_after_the_end_and_judged_again_from_files(
+    session: Session, plan: Plan, tmp_path: Path
+) -> None:
+    script = script_of("sqlite_metrics", None)
+    effect = Effect(database="{checkpoints}.sqlite", table="metrics", key=("run_id", "step"), ignore=("launch",))
+    run_dir = session.run(replace(plan, script=str(script), effects=(effect,))).run_dir
+    moved = tmp_path / "elsewhere"
+    shutil.copytree(run_dir, moved)
+    (run_dir / "checkpoints.sqlite").unlink()
+    assert effects_once(moved).outcome == effects_once(run_dir).outcome == "valid"
+    rows = json.loads((moved / EFFECTS_JSON).read_text())
+    rows[0]["rows"].append(rows[0]["rows"][6])
+    (moved / EFFECTS_JSON).write_text(json.dumps(rows))
+    assert (effects_once(moved).outcome, effects_once(moved).step) == ("invalid", 7)
+    (moved / EFFECTS_JSON).unlink()
+    assert effects_once(moved).outcome == "unknown"
+
+
+def effects_once(run_dir: Path) -> Verdict:
+    (found,) = [verdict for verdict in recheck(run_dir).verdicts if verdict.guarantee == "EffectsOnce"]
+    return found
 
 
 def test_the_same_plan_twice_has_two_run_directories(session: Session, plan: Plan) -> None:

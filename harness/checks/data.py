@@ -9,7 +9,7 @@ from typing import Any
 from harness.checks.base import Verdict, guarantee, invalid, not_applicable, unknown, valid
 from harness.checks.batches import first_shift, with_batches
 from harness.checks.loaders import parting
-from harness.checks.records import ended_well, listed, start_step, surviving, unplaced, updates
+from harness.checks.records import begun, ended_well, listed, surviving, unplaced, updates
 from harness.history import Baseline, History
 from harness.wire import Event, Kind
 
@@ -62,19 +62,10 @@ def samples_once(history: History, baseline: Baseline | None) -> Verdict:
         )
     if (state := unplaced(history)) is not None:
         return unknown(f"nothing tells at which step rank {state.rank} began", state)
-    begun = _begun(history)
-    expected = _expected(baseline, begun)
-    said = f"{_total(line)}; the {begun} before them are of an earlier run" if begun else _total(line)
+    before = begun(history)
+    expected = _expected(baseline, before)
+    said = f"{_total(line)}; the {before} before them are of an earlier run" if before else _total(line)
     return _unlike_baseline(history, expected, line) or _used_twice(history, line, expected) or valid(said)
-
-
-def _begun(history: History) -> int:
-    """How many updates an earlier run had made of all that count, where the job began with what that left."""
-    if history.plan.start_from is None:
-        return 0
-    places = [(rank, restart) for restart in range(history.restarts + 1) for rank in history.ranks]
-    steps = [started[0] for place in places if (started := start_step(history, *place)) is not None]
-    return min(steps, default=0)
 
 
 def _total(line: Line) -> str:
@@ -82,8 +73,8 @@ def _total(line: Line) -> str:
     return f"{samples} samples in {len({s for steps in line.values() for s in steps})} updates"
 
 
-def _expected(baseline: Baseline | None, begun: int) -> dict[int, dict[int, list[int]]] | None:
-    """Step -> rank -> sample ids of the fault-free run after ``begun``; None if it tells nothing."""
+def _expected(baseline: Baseline | None, before: int) -> dict[int, dict[int, list[int]]] | None:
+    """Step -> rank -> sample ids of the fault-free run after ``before``; None if it tells nothing."""
     if baseline is None or baseline.repeatable is False:
         return None
     by_step: dict[int, dict[int, list[int]]] = {}
@@ -91,7 +82,7 @@ def _expected(baseline: Baseline | None, begun: int) -> dict[int, dict[int, list
         for step, ids in steps.items():
             if ids is None:
                 return None
-            if step > begun:
+            if step > before:
                 by_step.setdefault(step, {})[rank] = list(ids)
     return by_step or None
 

@@ -83,6 +83,15 @@ def unplaced(history: History) -> Event | None:
     return next((e for e in by_rank(history.of(Kind.STATE)) if _is_unplaced(history, e)), None)
 
 
+def begun(history: History) -> int:
+    """How many updates an earlier run had made of all that count, where the job began with what that left."""
+    if history.plan.start_from is None:
+        return 0
+    places = [(rank, restart) for restart in range(history.restarts + 1) for rank in history.ranks]
+    steps = [started[0] for place in places if (started := start_step(history, *place)) is not None]
+    return min(steps, default=0)
+
+
 def _is_unplaced(history: History, state: Event) -> bool:
     told = (state.data.get("matched_step"), state.data.get("claimed_step"))
     return history.plan.start_from is not None and told == (None, None)

@@ -14,7 +14,8 @@ from __future__ import annotations
 
 import functools
 import gc
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any
 
@@ -191,6 +192,22 @@ def release() -> None:
     """Let go of the groups of a script that is done: gloo's threads end here, with the interpreter unlocked."""
     gc.collect()  # a DDP object that is garbage in a cycle goes first
     _kept.clear()
+
+
+@contextmanager
+def refused() -> Iterator[None]:
+    """Meanwhile a collective that this rank issues raises RuntimeError: its peers would not answer."""
+    global _triggers
+    triggers, _triggers = _triggers, _Refusing()  # type: ignore[assignment]
+    try:
+        yield
+    finally:
+        _triggers = triggers
+
+
+class _Refusing:
+    def at_collective(self) -> None:
+        raise RuntimeError("this code runs on one rank alone and must not communicate")
 
 
 def install(recorder: Recorder, triggers: Triggers, *, timeout_s: float, safe_teardown: bool = True) -> None:

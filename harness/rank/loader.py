@@ -19,7 +19,9 @@ from torch.utils.data import DataLoader
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 
 from harness.rank.batches import Batch, a_tensor, addresses
+from harness.rank.declared import num_padded, num_samples
 from harness.rank.recorder import Recorder
+from harness.rank.reference import Reference
 from harness.rank.steps import Steps
 from harness.rank.triggers import Triggers
 from harness.wire import Kind
@@ -41,10 +43,11 @@ class _Pass:
 _PASS, _DRAWN = "_chaos_pass", "_chaos_drawn"
 
 
-def install(recorder: Recorder, triggers: Triggers, steps: Steps) -> None:
-    """Record every DataLoader of this process from now on."""
+def install(recorder: Recorder, triggers: Triggers, steps: Steps, reference: Reference | None = None) -> None:
+    """Record every DataLoader of this process from now on; ask ``reference`` what is true of each evaluation."""
     numbers: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
     passes_begun: Counter[int] = Counter()  # of each data set: some scripts make a new loader for each epoch
+    data_sets: dict[int, int] = {}  # the number of each; one that is gone may give it to another
     loaders: Any = DataLoader  # Any: methods are replaced
     make, counter = loaders.__init__, itertools.count()
     iterators: Any = _BaseDataLoaderIter
@@ -55,12 +58,15 @@ def install(recorder: Recorder, triggers: Triggers, steps: Steps) -> None:
     @functools.wraps(make)
     def number(loader: Any, *args: Any, **kwargs: Any) -> None:
         # By construction, not by first use: rank 0 may use a loader alone, to evaluate before it trains.
-        numbers[loader] = next(counter)
+        if not steps.is_unseen:
+            numbers[loader] = next(counter)
         make(loader, *args, **kwargs)
 
     @functools.wraps(iterate)
     def begin(loader: Any) -> Any:
         iterator = iterate(loader)
+        if steps.is_unseen:
+            return iterator
         count = passes_begun[id(loader.dataset)]
         passes_begun[id(loader.dataset)] += 1
         epoch = getattr(loader.sampler, "epoch", None)
@@ -70,7 +76,16 @@ def install(recorder: Recorder, triggers: Triggers, steps: Steps) -> None:
         except TypeError:  # an iterable data set need not know
             length = None
         is_distributed = hasattr(loader.sampler, "num_replicas")
-        recorder.emit(Kind.LOADER, loader=numbers[loader], epoch=epoch, length=length, distributed=is_distributed)
+        recorder.emit(
+            Kind.LOADER,
+            loader=numbers[loader],
+            epoch=epoch,
+            length=length,
+            distributed=is_distributed,
+            data=data_sets.setdefault(id(loader.dataset), len(data_sets)),
+            samples=num_samples(loader),
+            padding=num_padded(loader),
+        )
         limit = None if length is None else triggers.at_loader(epoch, length)
         iterator.__dict__[_PASS] = _Pass(
             loader=numbers[loader],
@@ -88,12 +103,12 @@ def install(recorder: Recorder, triggers: Triggers, steps: Steps) -> None:
         if threading.get_ident() == main_thread:  # one that reads ahead is not where the script is
             steps.enter("load_batch")
         if current.batches == current.limit:
-            _end(current)
+            _end(current, iterator)
             raise StopIteration
         try:
             batch = next_batch(iterator)
         except StopIteration:
-            _end(current)
+            _end(current, iterator)
             raise
         queue = iterator.__dict__.get(_DRAWN)
         drawn = queue.popleft() if queue else None
@@ -106,12 +121,15 @@ def install(recorder: Recorder, triggers: Triggers, steps: Steps) -> None:
         steps.batch_loaded(Batch(current.loader, current.epoch, ids, addresses(batch), a_tensor(batch)), batch)
         return batch
 
-    def _end(current: _Pass) -> None:
-        if not current.has_ended:
-            current.has_ended = True
-            recorder.emit(Kind.LOADER_END, loader=current.loader, epoch=current.epoch, batches=current.batches)
-            if threading.get_ident() == main_thread:
-                steps.loader_ended(current.loader)
+    def _end(current: _Pass, iterator: Any) -> None:
+        if current.has_ended:
+            return
+        current.has_ended = True
+        recorder.emit(Kind.LOADER_END, loader=current.loader, epoch=current.epoch, batches=current.batches)
+        if threading.get_ident() == main_thread:
+            steps.loader_ended(current.loader)
+        if reference is not None and (model := steps.model_evaluated_on(current.loader)) is not None:
+            reference.ask(model, iterator._dataset)
 
     @functools.wraps(next_index)
     def draw(iterator: Any) -> Any:

@@ -144,7 +144,12 @@ def _install(recorder: Recorder, run_dir: Path, rank: int, restart: int) -> tupl
     recorder.on_phase = triggers.at_phase
     collectives.install(recorder, triggers, timeout_s=plan["collective_timeout_s"], safe_teardown=safe_teardown)
     steps.install()
-    loader.install(recorder, triggers, steps)
+    reference = None
+    if rank == 0 and plan["metric"] is not None:
+        from harness.rank.reference import Reference
+
+        reference = Reference(plan["metric"]["reference"], recorder, steps)
+    loader.install(recorder, triggers, steps, reference)
     storage.install(recorder, triggers, steps, earlier)
     return steps, triggers
 

@@ -9,7 +9,9 @@ from __future__ import annotations
 import functools
 import json
 import sys
-from collections.abc import Callable
+import weakref
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
@@ -40,6 +42,7 @@ class Steps:
 
     Attributes:
         updates: updates done, in the job's count: a resumed script starts at its checkpoint's step.
+        is_unseen: what runs now is no part of the script, and leaves no record.
     """
 
     def __init__(
@@ -63,6 +66,8 @@ class Steps:
         self._encoded_lr = "[]"
         self._waiting = WaitingBatches()
         self._has_loaders = False
+        self._evaluated: tuple[int, weakref.ref[torch.nn.Module]] | None = None  # loader and model, as seen last
+        self.is_unseen = False
         self._used: list[Batch] = []  # batches of the update that is being made
         self._trained_loader: int | None = None  # which gave the last update its batches
         self._evaluated_loader: int | None = None  # which gave the last evaluation its batches
@@ -110,6 +115,30 @@ class Steps:
         ids = self._joined_ids(self._used) if self._used else "null"
         return json.loads(ids) or []
 
+    def model_evaluated_on(self, loader: int) -> torch.nn.Module | None:
+        """The model that was called last for evaluation, if that was with a batch of ``loader``; asked once."""
+        (read, model), self._evaluated = self._evaluated or (None, None), None
+        return model() if model is not None and read == loader else None
+
+    @contextmanager
+    def unseen(self) -> Iterator[None]:
+        """What runs meanwhile is no part of the script: no phase, no model and no loader of it is seen."""
+        hook = self._forward_hooks.pop(self._forward_hook_id, None)
+        self.is_unseen = True
+        try:
+            yield
+        finally:
+            self.is_unseen = False
+            if hook is not None:
+                self._forward_hooks[self._forward_hook_id] = hook
+
+    def record_evaluated(self, kind: Kind, **fields: Any) -> None:
+        """Record an event of the evaluation that has just come to its end, in its step and phase."""
+        step, phase = self._recorder.step, self._recorder.phase
+        self._recorder.step, self._recorder.phase = self.updates, "eval"
+        self._recorder.emit(kind, **fields)
+        self._recorder.step, self._recorder.phase = step, phase
+
     # -- hooks ---------------------------------------------------------------------------------------------------
 
     def install(self) -> None:
@@ -128,9 +157,9 @@ class Steps:
         if self._recorder.phase == "forward" or (self._recorder.phase == "eval" and not is_training):
             return
         if not is_training:
-            read_last = self._waiting.evaluated()
-            if read_last is not None:  # else the same batch again, by another model
-                self._evaluated_loader = None if read_last == self._trained_loader else read_last
+            if (loader := self._waiting.evaluated()) is not None:  # else the same batch again, by another model
+                self._evaluated_loader = None if loader == self._trained_loader else loader
+                self._evaluated = (loader, weakref.ref(module))
             self.enter("eval")
             return
         used = self._waiting.trained_on(inputs, is_first=self._main_optimizer is None and not self._used)
@@ -183,8 +212,8 @@ class Steps:
         if (lr := [float(group["lr"]) for group in optimizer.param_groups]) != self._lr:
             self._lr, self._encoded_lr = lr, encode(lr)
         if self._gradients is not None:
-            self._forward_hooks.pop(self._forward_hook_id, None)  # it calls a copy of the model
-            self._gradients.before_update(self.updates + 1, self._state.models(), self._used)
+            with self.unseen():  # it calls a copy of the model
+                self._gradients.before_update(self.updates + 1, self._state.models(), self._used)
         self.enter("optimizer_step")
 
     def _after_step(self, optimizer: torch.optim.Optimizer, _args: Any, _kwargs: Any) -> None:

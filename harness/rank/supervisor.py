@@ -24,7 +24,7 @@ from typing import Any, NoReturn
 import psutil
 
 from harness.rank import descendants, lifeline, shared_memory
-from harness.wire import CHECKPOINTS, LAUNCHER_LOG, OUTCOME_JSON, PLAN_JSON, RUN_DIR_ENV, Kind
+from harness.wire import LAUNCHER_LOG, OUTCOME_JSON, PLAN_JSON, RUN_DIR_ENV, Kind, expanded
 
 SETTLE_S = 1.0  # how long what was started may take to end by itself after the agent did
 EVIDENCE_S = 1.0  # how long the ranks may take to write their stacks before they are ended
@@ -70,12 +70,6 @@ def supervise(run_dir: Path, parent_pid: int, be_agent: Callable[[list[str]], No
 
 def torchrun_args(run_dir: Path, plan: dict[str, Any]) -> list[str]:
     """The command line of torchrun for this plan, without the program's name: warm and cold runs use the same."""
-    places = {"{run_dir}": str(run_dir), "{checkpoints}": str(run_dir / CHECKPOINTS)}
-    args = []
-    for arg in plan["args"]:
-        for name, path in places.items():
-            arg = arg.replace(name, path)
-        args.append(arg)
     return [
         f"--nproc-per-node={plan['ranks']}",
         "--rdzv-backend=c10d",
@@ -88,7 +82,7 @@ def torchrun_args(run_dir: Path, plan: dict[str, Any]) -> list[str]:
         "--module",
         "harness.rank.main",
         plan["script"],
-        *args,
+        *(expanded(arg, run_dir) for arg in plan["args"]),
     ]
 
 

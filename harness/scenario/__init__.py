@@ -3,6 +3,9 @@
 In the order of a file's way through it:
 
     load         a file to a Scenario, or all of its problems at once
+    effects      the fields that say where the side effects of a job are
+    gradient     the fields that say what the losses are, and which updates are looked at
+    metric       the fields that say what evaluation reports, and what is true
     model        the fields, their types, defaults and bounds
     saver        the fields of a scenario of a save function and every crash that can meet it
     rules        what fields must fulfil together
@@ -12,17 +15,22 @@ In the order of a file's way through it:
     schema       the JSON Schema that editors use
 """
 
+from harness.scenario.effects import Effect
+from harness.scenario.gradient import Gradient
 from harness.scenario.load import is_saver_scenario, load_saver_scenario, load_scenario
-from harness.scenario.model import Broken, Device, Expect, Expected, Gradient, Scenario
+from harness.scenario.metric import Metric
+from harness.scenario.model import Broken, Device, Expect, Expected, Scenario
 from harness.scenario.saver import ExpectStates, SaverScenario
 
 __all__ = [
     "Broken",
     "Device",
+    "Effect",
     "Expect",
     "ExpectStates",
     "Expected",
     "Gradient",
+    "Metric",
     "SaverScenario",
     "Scenario",
     "is_saver_scenario",

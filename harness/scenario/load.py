@@ -19,6 +19,7 @@ from harness.scenario.saver import SaverScenario
 from harness.scenario.toml_lines import Path, line_of, locate
 from harness.scenario.wording import MISSING, Problem, problems_of, shown, value_at
 
+_AN_EFFECT = {"lines": "{run_dir}/lines", "key": ["step"]}
 _A_FAULT = {"kind": "kill", "rank": 0, "at": {"step": 1}}  # right in every scenario that is right by itself
 
 
@@ -125,6 +126,8 @@ def _mend(raw: dict[str, Any], problem: Problem) -> bool:
     match problem.path:
         case ("workload",):
             raw["workload"] = "stand-in"
+        case ("effect", int(n), "key"):
+            raw["effect"][n]["key"] = ["step"]
         case ("expect",) | ("expect", "outcome"):
             raw["expect"] = {**_table(raw.get("expect")), "outcome": problem.nearest or "stops"}
         case ("fault", int(n)):
@@ -149,6 +152,10 @@ def _clear(raw: dict[str, Any], problem: Problem) -> bool:
     match problem.path:
         case ("fault", int(n), *_):
             raw["fault"][n] = dict(_A_FAULT)
+        case ("effect", int(n), *_):
+            raw["effect"][n] = dict(_AN_EFFECT)
+        case ("metric", *_):
+            raw.pop("metric")
         case ("expect", "broken", *_):
             raw["expect"]["broken"] = []
         case _:

@@ -13,6 +13,9 @@ from pydantic import BaseModel, ConfigDict, Field, PrivateAttr
 
 from harness.faults import KINDS, Fault
 from harness.faults.base import FORBID_EXTRA
+from harness.scenario.effects import Effect
+from harness.scenario.gradient import Gradient
+from harness.scenario.metric import Metric
 from harness.scenario.workloads import is_own_script, script_of
 from harness.wire import GuaranteeName
 
@@ -69,27 +72,6 @@ class Expect:
     message: str | None = None
 
 
-@dataclass(frozen=True, kw_only=True)
-class Gradient:
-    """Whose gradients are compared with those that the same samples have in float64, in one process.
-
-    Attributes:
-        losses: path (from this file's folder) of a Python file with losses(model, batch): for each loss head the sum
-            over its targets, their number, and a weight (1 if left out). model is the script's, without DDP, and batch
-            what its loader gave.
-        updates: the steps whose gradients are looked at; left out: the first two of each launch.
-        tolerance: largest relative difference; the default is for float32.
-        clip_norm: the norm that the script clips its gradients to; left out: it does not clip.
-    """
-
-    __pydantic_config__: ClassVar[dict[str, str]] = FORBID_EXTRA
-
-    losses: Annotated[str, Field(min_length=1)]
-    updates: tuple[Annotated[int, Field(ge=1)], ...] = ()
-    tolerance: Annotated[float, Field(gt=0, lt=1, allow_inf_nan=False)] = 1e-4
-    clip_norm: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
-
-
 class Scenario(BaseModel):
     """One scenario: a workload, the faults it meets and what must come of it.
 
@@ -111,6 +93,8 @@ class Scenario(BaseModel):
             or an archive that crashstates --keep wrote. A copy of it is in {checkpoints} when the job begins; the
             fault-free run begins with nothing.
         acknowledged: the newest step whose save had been reported done in start_from; left out: what the archive says.
+        effects: where the job leaves side effects, for EffectsOnce; each kind in an [[effect]] table of its own.
+        metric: what the script prints of its evaluations, and what is true of them: MetricRight compares them.
         preload: packages that the warm parent imports once, such as a model library of yours.
         gradient: compares gradients with those in float64, for GradientRight.
         tolerance: largest relative difference of the final state from the fault-free run; left out: byte-equal.
@@ -140,6 +124,8 @@ class Scenario(BaseModel):
     gradient: Gradient | None = None
     tolerance: float | None = Field(None, gt=0, allow_inf_nan=False)
     guarantees: tuple[GuaranteeName, ...] = ()
+    metric: Metric | None = None
+    effects: tuple[Effect, ...] = Field((), alias="effect")
     faults: tuple[AnyFault, ...] = Field((), alias="fault")
     expect: Expect
 
@@ -158,16 +144,21 @@ class Scenario(BaseModel):
     @property
     def start_path(self) -> Path | None:
         """Absolute path of what the job begins with; None: nothing. It need not exist."""
-        return None if self.start_from is None else self._path(self.start_from)
+        return None if self.start_from is None else self._resolved(self.start_from)
 
     @property
     def losses_path(self) -> Path | None:
         """Absolute path of ``gradient.losses``; None without it. It need not exist."""
-        return None if self.gradient is None else self._path(self.gradient.losses)
+        return None if self.gradient is None else self._resolved(self.gradient.losses)
 
-    def _path(self, given: str) -> Path:
+    @property
+    def reference_path(self) -> Path | None:
+        """Absolute path of the metric's reference; None: there is none. It need not exist."""
+        return None if self.metric is None else self._resolved(self.metric.reference)
+
+    def _resolved(self, path: str) -> Path:
         folder = Path.cwd() if self._file is None else self._file.parent
-        return (folder / Path(given).expanduser()).resolve()
+        return (folder / Path(path).expanduser()).resolve()
 
     @property
     def planned_steps(self) -> int | None:

@@ -141,6 +141,44 @@ def arguments_are_free(scenario: Scenario) -> Iterator[Problem]:
                 yield Problem(("args", n), wants, nearest=f"{{{near[0]}}}")
 
 
+def effects_have_a_place(scenario: Scenario) -> Iterator[Problem]:
+    for n, effect in enumerate(scenario.effects):
+        path: Path = ("effect", n)
+        field = "database" if effect.database is not None else "lines"
+        if (effect.database is None) == (effect.lines is None):
+            yield Problem(path, "is a table of an SQLite database or a file of JSON lines: give database, or lines")
+        elif (effect.database is None) != (effect.table is None):
+            yield Problem((*path, "table"), "a database needs the name of its table, and lines have none")
+        elif not effect.path.startswith(("{checkpoints}", "{run_dir}")):
+            wants = "must begin with {checkpoints} or {run_dir}: else a run finds there what another one has written"
+            yield Problem((*path, field), wants)
+        if not effect.key:
+            yield Problem((*path, "key"), "must name at least one column")
+        elif effect.step != "step" and not effect.has_step:
+            yield Problem((*path, "step"), f"is no column of key; allowed: {', '.join(effect.key)}")
+        for column, count in Counter([*effect.key, *effect.ignore]).items():
+            if count > 1:
+                wants = f"names {column} twice; a column is in key, to be compared, or in ignore, not to be"
+                yield Problem((*path, "ignore" if column in effect.ignore else "key"), wants)
+
+
+def metric_can_be_read(scenario: Scenario) -> Iterator[Problem]:
+    if scenario.metric is None:
+        return
+    try:
+        groups = re.compile(scenario.metric.reported).groups
+    except re.error as error:
+        yield Problem(("metric", "reported"), f"is no regular expression: {error}")
+    else:
+        if groups != 1:
+            wants = f"must have one group, around the number, and has {groups}; another one can be written (?:...)"
+            yield Problem(("metric", "reported"), wants)
+    path = scenario.reference_path
+    if path is not None and not path.is_file():
+        wants = f"there is no file {path}; paths start at the scenario file's folder"
+        yield Problem(("metric", "reference"), wants)
+
+
 def fault_is_possible(scenario: Scenario) -> Iterator[Problem]:
     """Settings and place of each fault by itself."""
     for path, fault in _numbered(scenario):
@@ -268,6 +306,8 @@ RULES: tuple[Rule, ...] = (
     names_stand_once,
     environment_is_free,
     arguments_are_free,
+    effects_have_a_place,
+    metric_can_be_read,
     fault_is_possible,
     fault_is_in_the_world,
     fault_is_in_the_run,

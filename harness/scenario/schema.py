@@ -15,7 +15,10 @@ from typing import Any
 
 from harness.faults import KINDS
 from harness.faults.base import At
-from harness.scenario.model import Broken, Expect, Gradient, Scenario
+from harness.scenario.effects import Effect
+from harness.scenario.gradient import Gradient
+from harness.scenario.metric import Metric
+from harness.scenario.model import Broken, Expect, Scenario
 from harness.scenario.rules import SAVE_FAILPOINTS
 from harness.scenario.saver import ExpectStates, SaverScenario
 from harness.scenario.wording import described
@@ -32,7 +35,7 @@ def make_schema() -> dict[str, Any]:
     schema["$schema"] = "https://json-schema.org/draft/2020-12/schema"
     schema["title"] = "Scenario of a fault-injection run"
     _describe(schema, Scenario)
-    for cls in (At, Broken, Expect, Gradient, *KINDS.values()):
+    for cls in (At, Broken, Effect, Expect, Gradient, Metric, *KINDS.values()):
         _describe(schema["$defs"][cls.__name__], cls)
     for cls in KINDS.values():  # a kind has its default only in code
         schema["$defs"][cls.__name__]["required"].insert(0, "kind")
@@ -65,7 +68,7 @@ def _describe(schema: dict[str, Any], cls: type) -> None:
     for name, field in schema["properties"].items():
         field.pop("title", None)
         _drop_null(field)
-        text = texts.get("faults" if name == "fault" else name)
+        text = texts.get({"fault": "faults", "effect": "effects"}.get(name, name))
         if text is not None:
             field["description"] = text.replace("``", "")
 

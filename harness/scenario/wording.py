@@ -14,12 +14,16 @@ from pydantic import BaseModel, ValidationError
 
 from harness.faults import KINDS
 from harness.faults.base import At
-from harness.scenario.model import Broken, Expect, Gradient, Scenario
+from harness.scenario.effects import Effect
+from harness.scenario.gradient import Gradient
+from harness.scenario.metric import Metric
+from harness.scenario.model import Broken, Expect, Scenario
 from harness.scenario.saver import ExpectStates
 from harness.scenario.toml_lines import Path
 
 MISSING = object()  # stands for the value of a field that is not there
 _MAX_VALUE_CHARS = 60
+_ARRAYS: tuple[Path, ...] = (("fault",), ("effect",))  # of tables, which stand at the end of a file
 _RANK = "must be a rank from 0, a list of ranks, 'all', 'nonzero' or 'last'"
 _TYPES = {
     "string_type": "must be a string in quotes",
@@ -107,13 +111,13 @@ def _problem(
     name = str(path[-1])
     if len(path) > 2 and path[0] == "fault" and path[2] == "rank" and kind != "missing":
         return Problem(path[:3], _RANK)
-    if path == ("fault",) and kind == "tuple_type":
-        return Problem(path, "must be an array of tables: write [[fault]] with two brackets above each fault")
+    if path in _ARRAYS and kind == "tuple_type":
+        return Problem(path, f"must be an array of tables: write [[{name}]] with two brackets above each {name}")
     match kind:
         case "extra_forbidden" | "unexpected_keyword_argument":
             problem = replace(unknown_name(path, name, _fields_of(around), "field"), nearest=None)
             if len(path) > 1 and name in _fields_of(model):
-                above = f"[[{path[0]}]]" if path[0] == "fault" else f"[{path[0]}]"
+                above = f"[[{path[0]}]]" if path[:1] in _ARRAYS else f"[{path[0]}]"
                 return replace(problem, text=f"is a field of the whole scenario: write it above the first {above}")
             return problem
         case "missing":
@@ -137,6 +141,10 @@ def _class_around(loc: Path, model: type[BaseModel]) -> type:
             return At
         case ("fault", int(), str(kind), _):
             return KINDS[kind]
+        case ("effect", int(), _):
+            return Effect
+        case ("metric", _):
+            return Metric
         case ("expect", "broken", int(), _):
             return Broken
         case ("gradient", _):
