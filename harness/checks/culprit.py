@@ -10,6 +10,8 @@ from harness.checks.diagnosis import Cause, diagnose
 from harness.checks.records import listed
 from harness.faults import Fault
 from harness.faults.base import CollectiveFault, LoaderFault
+from harness.faults.batch import BatchFault
+from harness.faults.work import WorkFault
 from harness.history import Baseline, History
 from harness.wire import Event, Kind
 
@@ -64,6 +66,10 @@ def _shows_as(fault: Fault) -> Iterable[str]:
         return ("loader",)
     if isinstance(fault, CollectiveFault):
         return ("skipped", "extra", "mismatch")
+    if isinstance(fault, BatchFault):
+        return ("hang", "loader", "exception")  # it waits too long, ends too soon, or the script looks at its values
+    if isinstance(fault, WorkFault):
+        return ("skipped", "extra", "mismatch", "swapped", "exception")
     match fault.kind:
         case "raise":
             return ("exception",)

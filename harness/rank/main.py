@@ -119,7 +119,7 @@ def _install(recorder: Recorder, run_dir: Path, rank: int, restart: int) -> tupl
     if safe_teardown:
         import torch.distributed.nn  # noqa: F401
 
-    from harness.rank import collectives, loader, storage
+    from harness.rank import bad_work, collectives, loader, storage
     from harness.rank.resume import step_of_state
     from harness.rank.steps import Steps
     from harness.rank.triggers import Triggers
@@ -139,6 +139,7 @@ def _install(recorder: Recorder, run_dir: Path, rank: int, restart: int) -> tupl
     steps = Steps(recorder, resolve_step)
     recorder.on_phase = triggers.at_phase
     collectives.install(recorder, triggers, timeout_s=plan["collective_timeout_s"], safe_teardown=safe_teardown)
+    bad_work.install(triggers, steps)
     steps.install()
     loader.install(recorder, triggers, steps)
     storage.install(recorder, triggers, steps)

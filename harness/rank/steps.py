@@ -37,6 +37,7 @@ class Steps:
 
     Attributes:
         updates: updates done, in the job's count: a resumed script starts at its checkpoint's step.
+        state: what is trained.
     """
 
     def __init__(self, recorder: Recorder, resolve_step: Callable[[str], int | None]) -> None:
@@ -45,7 +46,7 @@ class Steps:
         self.updates = 0
         self._claimed_step: int | None = None
         self._matched_step: int | None = None
-        self._state = TrainingState()
+        self.state = TrainingState()
         self._scalers = Scalers()
         self._main_optimizer: torch.optim.Optimizer | None = None  # the first that stepped
         self._forward_hooks: Any = {}
@@ -80,6 +81,14 @@ class Steps:
         self._has_loaders = True
         self._waiting.append(batch)
 
+    def is_updating(self, optimizer: torch.optim.Optimizer) -> bool:
+        """Whether the step that this optimizer makes now is an update."""
+        return optimizer is self._main_optimizer and not self._is_probing_optimizer
+
+    def note_lr(self, lr: list[float]) -> None:
+        """The update that is being made has other learning rates than its optimizer began it with."""
+        self._lr, self._encoded_lr = lr, encode(lr)
+
     def resumed(self, step: int) -> None:
         """The checkpoint store says that it gave the script the state after ``step``."""
         self._claimed_step = self.updates = step
@@ -106,16 +115,16 @@ class Steps:
             self.enter("eval")
             return
         self._used += self._waiting.trained_on(inputs, is_first=self._main_optimizer is None and not self._used)
-        self._state.add_model(module)
+        self.state.add_model(module)
         if not self._has_begun:
             self._has_begun = True
-            self._match_step(self._state.digests()["params"])
+            self._match_step(self.state.digests()["params"])
         self.enter("forward")
 
     def _see(self, module: torch.nn.Module) -> None:
         """In the first update: a script may call several models in one pass, one after the other."""
-        if not self._state.holds(module) and any(True for _ in (*module.parameters(), *module.buffers())):
-            self._state.add_model(module)
+        if not self.state.holds(module) and any(True for _ in (*module.parameters(), *module.buffers())):
+            self.state.add_model(module)
             self._untouched |= {id(buffer): buffer.detach().clone() for buffer in module.buffers()}
 
     def _wrap_backward(self) -> None:
@@ -144,7 +153,7 @@ class Steps:
             if self._is_probing_optimizer:
                 return
         if optimizer is not self._main_optimizer:
-            self._state.add_optimizer(optimizer)
+            self.state.add_optimizer(optimizer)
             if self._main_optimizer is not None:
                 return
             self._main_optimizer = optimizer
@@ -161,14 +170,14 @@ class Steps:
             return
         self.updates += 1
         used, self._used = self._used, []
-        digests = self._state.digests()
+        digests = self.state.digests()
         # Encoded here, for its sample ids are encoded already. Digests need no escaping.
         self._recorder.emit_encoded(
             Kind.UPDATE,
             f',"params":"{digests["params"]}","optimizer":"{digests["optimizer"]}","buffers":"{digests["buffers"]}"'
             f',"scaler":{self._scalers.encoded()},"rng":"{rng_digest()}","lr":{self._encoded_lr}'
             f',"ids":{used[0].ids or "null" if len(used) == 1 else self._joined_ids(used)}'
-            f',"sharded":{"true" if self._state.is_sharded else "false"}'
+            f',"sharded":{"true" if self.state.is_sharded else "false"}'
             f',"epoch":{used[-1].epoch if used else "null"},"batches":{len(used)}',
         )
 
@@ -185,7 +194,7 @@ class Steps:
         """Digests and magnitudes for the script's end; empty if it made no update."""
         if self._main_optimizer is None:
             return {}
-        return {**self._state.digests(), "magnitudes": self._state.magnitudes()}
+        return {**self.state.digests(), "magnitudes": self.state.magnitudes()}
 
     def _match_step(self, parameters: str) -> None:
         if self._matched_step is None:
@@ -194,11 +203,11 @@ class Steps:
             self.updates = self._matched_step  # the script does not say where it resumes; its state does
 
     def _record_start(self) -> None:
-        state: dict[str, Any] = self._state.digests()
+        state: dict[str, Any] = self.state.digests()
         self._match_step(state["params"])
         here = self._recorder.step
         self._recorder.step = self.updates
-        state["buffers"] = self._state.digest_of_buffers(self._untouched)
+        state["buffers"] = self.state.digest_of_buffers(self._untouched)
         self._untouched = {}
         self._recorder.emit(Kind.STATE, **state, matched_step=self._matched_step, claimed_step=self._claimed_step)
         self._recorder.step = here
