@@ -3,12 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
+from math import inf
 
 from harness.checks.base import Verdict, guarantee, invalid, not_applicable, unknown, valid
-from harness.checks.records import ended_well, exits, unplaced
+from harness.checks.records import ended_well, exits, listed, unplaced
 from harness.checks.replicas import SHARED
 from harness.history import Baseline, History
 from harness.wire import Event, Kind
+
+
+@dataclass(frozen=True)
+class _Unlike:
+    """A final state that is not the fault-free run's, and the first update after which it was not."""
+
+    what: str
+    rank: int
+    final: Event
+    expected: str
+    first: Event | None
+
+    @property
+    def moment(self) -> tuple[float, int]:
+        return (inf, 0) if self.first is None else (self.first.restart, self.first.step)
 
 
 @guarantee("EndsLikeBaseline", "the final state is that of the fault-free run, byte for byte or within the tolerance")
@@ -42,19 +59,25 @@ def ends_like_baseline(history: History, baseline: Baseline | None) -> Verdict:
 
 
 def _unlike_final(history: History, baseline: Baseline, final: Mapping[int, Event]) -> Verdict | None:
+    """The rank that ends otherwise and was the first to differ: with the next reduction the others do, too."""
+    unlike: list[_Unlike] = []
     for what in SHARED:
         for rank, event in sorted(final.items()):
             expected = baseline.finals.get(rank, baseline.final)
-            if what not in expected or event.data[what] == expected[what]:
-                continue
-            first = _first_unlike(history, baseline, rank, what)
-            when = "" if first is None else f", and first differ after update {first.step}"
-            return invalid(
-                f"the final {what} of rank {rank} are not those of the fault-free run{when}",
-                first or event,
-                seen={"final": event.data[what], "fault-free": expected[what]},
-            )
-    return None
+            if what in expected and event.data[what] != expected[what]:
+                first = _first_unlike(history, baseline, rank, what)
+                unlike.append(_Unlike(what, rank, event, expected[what], first))
+    if not unlike:
+        return None
+    found = min(unlike, key=lambda one: one.moment)  # of equal ones the parameters come first, and the lowest rank
+    alike = [one.rank for one in unlike if one.what == found.what and one.moment == found.moment]
+    who = "all ranks" if 1 < len(alike) == len(final) else listed(alike)
+    when = "" if found.first is None else f", and first differ after update {found.first.step}"
+    return invalid(
+        f"the final {found.what} of {who} are not those of the fault-free run{when}",
+        found.first or found.final,
+        seen={"final": found.final.data[found.what], "fault-free": found.expected},
+    )
 
 
 def _unlike_buffers(history: History, baseline: Baseline) -> Verdict | None:

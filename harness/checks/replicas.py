@@ -54,7 +54,9 @@ def _broken(
         if odd
         else "ranks differ, and nothing on record tells who is odd"
     )
-    return invalid(f"{what} {moment}: {who}", at, rank=rank, seen={"ranks": list(odd), "digests": _named(digests)})
+    return invalid(
+        f"{what} {moment}: {who}", at, rank=rank, seen={"part": what, "ranks": list(odd), "digests": _named(digests)}
+    )
 
 
 def _unlike_elsewhere(

@@ -24,9 +24,9 @@ class DriftBuffer(WorkFault):
     """
 
     certifies: ClassVar = (
-        "a drifting buffer is found at the end, with its first update, or is overwritten without a trace"
+        "a drifting buffer of rank 0 is found, with its first update; DDP overwrites those of other ranks"
     )
-    does_not_certify: ClassVar = "buffers of other ranks than 0: their local statistics may differ in health"
+    does_not_certify: ClassVar = "anything of buffers that DDP does not hand out: those of healthy ranks may differ"
     acts_in: ClassVar[Phase] = "optimizer_step"
 
     kind: Literal["drift_buffer"] = "drift_buffer"

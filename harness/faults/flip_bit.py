@@ -27,7 +27,7 @@ class FlipBit(WorkFault):
 
     certifies: ClassVar = "one flipped bit is found, whichever it is: rank, part and the first update after it"
     does_not_certify: ClassVar = (
-        "that it is put right, or that one which strikes all ranks alike is seen before the end"
+        "that it is put right, or noticed by anything but the bytes: most flips change no loss curve"
     )
     acts_in: ClassVar[Phase] = "optimizer_step"
 

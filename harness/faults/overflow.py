@@ -22,7 +22,9 @@ class Overflow(WorkFault):
         gradient: reduced (this rank's gradients, after DDP's reduction) or local (before it).
     """
 
-    certifies: ClassVar = "ranks skip an overflowed update together; one that skips alone is found: rank and update"
+    certifies: ClassVar = (
+        "whether ranks skip an overflowed update together: one that skips alone is found, with the update"
+    )
     does_not_certify: ClassVar = "that the scale finds back to where it was: it takes the updates that it takes"
     acts_in: ClassVar[Phase] = "backward"
 

@@ -19,7 +19,7 @@ class SkipBackward(WorkFault):
 
     certifies: ClassVar = "gradients that are never sent are found, with rank, step and operation"
     does_not_certify: ClassVar = (
-        "anything of a script that reduces its gradients after backward: it sends zeros or old ones"
+        "anything of a script that reduces its gradients after backward: it sends none, or old ones, in due form"
     )
     acts_in: ClassVar[Phase] = "backward"
 

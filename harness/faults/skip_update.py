@@ -16,7 +16,7 @@ class SkipUpdate(WorkFault):
     """The rank's ``optimizer.step()`` does nothing, and the script takes it for done: its count of steps goes on."""
 
     certifies: ClassVar = "a rank that misses an update is found, with the first update after which it is another one"
-    does_not_certify: ClassVar = "that the ranks would part by themselves where all of them skip: nothing differs then"
+    does_not_certify: ClassVar = "anything of an update that all ranks skip alike: nothing differs between them then"
     acts_in: ClassVar[Phase] = "optimizer_step"
 
     kind: Literal["skip_update"] = "skip_update"

@@ -7,6 +7,7 @@ loader: nothing is reported that may vanish when something else is mended.
 from __future__ import annotations
 
 import difflib
+import math
 import os
 import re
 from collections import Counter
@@ -175,7 +176,7 @@ def fault_is_in_the_run(scenario: Scenario) -> Iterator[Problem]:
 
 def fault_ends_in_time(scenario: Scenario) -> Iterator[Problem]:
     for path, fault in _numbered(scenario):
-        if isinstance(fault, StalledRead) and fault.duration_s >= scenario.deadline_s:
+        if isinstance(fault, StalledRead) and scenario.deadline_s <= fault.duration_s < math.inf:
             yield Problem(
                 (*path, "duration_s"),
                 f"must be below deadline_s, which is {scenario.deadline_s:g}: else nothing is left to see of it",
