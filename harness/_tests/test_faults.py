@@ -32,6 +32,7 @@ from harness.faults.skip_backward import SkipBackward
 from harness.faults.skip_collective import SkipCollective
 from harness.faults.skip_load import SkipLoad
 from harness.faults.skip_save import SkipSave
+from harness.faults.skip_unscale import SkipUnscale
 from harness.faults.skip_update import SkipUpdate
 from harness.faults.stalled_read import StalledRead
 from harness.faults.torn import Torn
@@ -57,6 +58,7 @@ ONE_OF_EACH: list[Fault] = [
     SkipCollective(rank="all", at=At(collective=9)),
     SkipLoad(rank=1, at=At(phase="load", restart=1)),
     SkipSave(rank=1, at=At(phase="save", hit=2)),
+    SkipUnscale(rank=1, at=At(step=3)),
     SkipUpdate(rank="nonzero", at=At(step=3)),
     StalledRead(rank=1, at=At(step=3), duration_s=0.5),
     Torn(rank=0, at=At(failpoint="ckpt.shard.write"), fraction=0.25),

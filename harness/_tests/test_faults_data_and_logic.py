@@ -18,6 +18,7 @@ from harness.faults.scale_lr import ScaleLr
 from harness.faults.skip_backward import SkipBackward
 from harness.faults.skip_load import SkipLoad
 from harness.faults.skip_save import SkipSave
+from harness.faults.skip_unscale import SkipUnscale
 from harness.faults.skip_update import SkipUpdate
 from harness.faults.stalled_read import StalledRead
 from harness.wire import Event, Kind
@@ -61,6 +62,7 @@ PROVED: dict[str, tuple[Fault, list[Event]]] = {
     "no backward": (SkipBackward(rank=1), [effect(params="p"), NEXT_PHASE, event(Kind.COLLECTIVE, op="all_reduce")]),
     "an overflow": (Overflow(rank=1), [effect(gradients=6)]),
     "no save": (SkipSave(rank=1), [effect(params="p"), NEXT_PHASE, event(Kind.SAVE_START)]),
+    "no unscaling": (SkipUnscale(rank=1), [effect(params="p"), update()]),
     "no load": (SkipLoad(rank=1), [effect(params="p"), NEXT_PHASE, event(Kind.LOAD)]),
 }
 
@@ -100,9 +102,10 @@ UNPROVED: dict[str, tuple[Fault, list[Event], str]] = {
         DriftBuffer(rank=1, amount=1e-30), [effect(tensor="buffer b", elements=0)], "buffer b did not change"),
     "no backward, but its collective": (
         SkipBackward(rank=1), [effect(params="p"), event(Kind.COLLECTIVE, op="all_reduce")], "all_reduce was sent"),
-    "an overflow of nothing": (Overflow(rank=1), [effect(gradients=0)], "no parameter has one"),
+    "an overflow of nothing": (Overflow(rank=1), [effect(gradients=0)], "there is none, or"),
     "an overflow, but not on record": (Overflow(rank=1), [update()], "nothing is on record"),
     "no save, but it began": (SkipSave(rank=1), [effect(params="p"), event(Kind.SAVE_START)], "took part in the save"),
+    "no unscaling, but not on record": (SkipUnscale(rank=1), [update()], "nothing is on record"),
     "no load, but it loaded": (SkipLoad(rank=1), [effect(params="p"), event(Kind.LOAD)], "took part in the load"),
 }  # fmt: skip
 

@@ -16,6 +16,7 @@ from harness.faults.scale_lr import ScaleLr
 from harness.faults.skip_backward import SkipBackward
 from harness.faults.skip_load import SkipLoad
 from harness.faults.skip_save import SkipSave
+from harness.faults.skip_unscale import SkipUnscale
 from harness.faults.skip_update import SkipUpdate
 from harness.faults.work import WorkFault
 from harness.history import History
@@ -170,6 +171,49 @@ dist.destroy_process_group()
     assert proof(history) is None
 
 
+def test_gradients_that_overflow_by_themselves_prove_nothing(run: Run) -> None:
+    text = """
+weight = torch.nn.Parameter(torch.ones(1))
+optimizer = torch.optim.SGD([weight], lr=0.1)
+for scale in (1.0, float("inf")):
+    optimizer.zero_grad()
+    (weight * scale).sum().backward()
+    optimizer.step()
+"""
+    history = run(text, Overflow(rank=1, at=At(step=2)))
+    assert "it was not finite already" in (proof(history) or "")
+
+
+SCALED = """
+weight = torch.nn.Parameter(torch.ones(1))
+optimizer = torch.optim.SGD([weight], lr=0.1)
+scaler = torch.amp.GradScaler("cpu", init_scale=1024.0)
+seen = []
+for _ in range(2):
+    optimizer.zero_grad()
+    scaler.scale(weight.sum()).backward()
+    {unscale}
+    seen.append(weight.grad.item())
+    scaler.step(optimizer)
+    scaler.update()
+show(seen=seen, weight=weight.item())
+"""
+
+
+def test_gradients_that_are_not_unscaled_are_so_by_the_step(run: Run, tmp_path: Path) -> None:
+    history = run(SCALED.format(unscale="scaler.unscale_(optimizer)"), SkipUnscale(rank=1, at=AT_2))
+    assert shown(tmp_path, history, 0)["seen"] == [1.0, 1.0]
+    assert shown(tmp_path, history, 1)["seen"] == [1.0, 1024.0]
+    assert shown(tmp_path, history, 1)["weight"] == pytest.approx(0.8)
+    assert proof(history) is None
+
+
+def test_what_the_step_unscales_by_itself_is_not_left_out(run: Run) -> None:
+    history = run(SCALED.format(unscale="pass"), SkipUnscale(rank=1, at=AT_2))
+    assert history.outcome.exit_code == 0
+    assert not history.of(Kind.FAULT)
+
+
 # -- saves and loads -----------------------------------------------------------------------------------------------
 
 STORE = """
@@ -213,14 +257,16 @@ WRAPPED = """
 from harness.checkpoint.store import CheckpointStore
 from torch.optim.optimizer import Optimizer
 step = Optimizer.profile_hook_step
-places = [torch.autograd.backward.__wrapped__, step, CheckpointStore.save, CheckpointStore.load]
+from torch.amp import GradScaler
+places = [torch.autograd.backward.__wrapped__, GradScaler.unscale_, step, CheckpointStore.save, CheckpointStore.load]
 show(wrapped=[place.__code__.co_filename.endswith("bad_work.py") for place in places])
 """
 FAULTS: dict[str, tuple[WorkFault | None, list[bool]]] = {
-    "none": (None, [False, False, False, False]),
-    "one of a backward": (SkipBackward(rank=1, at=AT_2), [True, False, False, False]),
-    "one of an update": (SkipUpdate(rank=1, at=AT_2), [False, True, False, False]),
-    "one of a save": (SkipSave(rank=1, at=AT_2), [False, False, True, True]),
+    "none": (None, [False] * 5),
+    "one of a backward": (SkipBackward(rank=1, at=AT_2), [True, False, False, False, False]),
+    "one of a scaler": (SkipUnscale(rank=1, at=AT_2), [False, True, False, False, False]),
+    "one of an update": (SkipUpdate(rank=1, at=AT_2), [False, False, True, False, False]),
+    "one of a save": (SkipSave(rank=1, at=AT_2), [False, False, False, True, True]),
 }
 
 
@@ -230,4 +276,4 @@ def test_only_the_places_of_planned_faults_are_wrapped(
 ) -> None:
     history = run(WRAPPED, *([] if fault is None else [fault]))
     assert shown(tmp_path, history, 1)["wrapped"] == wrapped
-    assert shown(tmp_path, history, 0)["wrapped"] == [False] * 4
+    assert shown(tmp_path, history, 0)["wrapped"] == [False] * 5

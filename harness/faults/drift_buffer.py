@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
-from harness.faults.work import Work, WorkFault, not_changed
-from harness.wire import Event, Phase
+from harness.faults.work import Work, WorkFault, WorkPlace, not_changed
+from harness.wire import Event
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,7 +27,7 @@ class DriftBuffer(WorkFault):
         "a drifting buffer of rank 0 is found, with its first update; DDP overwrites those of other ranks"
     )
     does_not_certify: ClassVar = "anything of buffers that DDP does not hand out: those of healthy ranks may differ"
-    acts_in: ClassVar[Phase] = "optimizer_step"
+    acts_in: ClassVar[WorkPlace] = "optimizer_step"
 
     kind: Literal["drift_buffer"] = "drift_buffer"
     amount: float = 1.0

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
-from harness.faults.work import Part, Work, WorkFault, not_changed
-from harness.wire import Event, Phase
+from harness.faults.work import Part, Work, WorkFault, WorkPlace, not_changed
+from harness.wire import Event
 
 MAX_BIT = 63  # of the largest elements that torch computes with
 
@@ -29,7 +29,7 @@ class FlipBit(WorkFault):
     does_not_certify: ClassVar = (
         "that it is put right, or noticed by anything but the bytes: most flips change no loss curve"
     )
-    acts_in: ClassVar[Phase] = "optimizer_step"
+    acts_in: ClassVar[WorkPlace] = "optimizer_step"
 
     kind: Literal["flip_bit"] = "flip_bit"
     part: Part = "parameter"

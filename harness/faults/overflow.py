@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 from harness.faults.base import effect_of
-from harness.faults.work import Gradient, Work, WorkFault
-from harness.wire import Event, Phase
+from harness.faults.work import Gradient, Work, WorkFault, WorkPlace
+from harness.wire import Event
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,7 +26,7 @@ class Overflow(WorkFault):
         "whether ranks skip an overflowed update together: one that skips alone is found, with the update"
     )
     does_not_certify: ClassVar = "that the scale finds back to where it was: it takes the updates that it takes"
-    acts_in: ClassVar[Phase] = "backward"
+    acts_in: ClassVar[WorkPlace] = "backward"
 
     kind: Literal["overflow"] = "overflow"
     gradient: Gradient = "reduced"
@@ -38,4 +38,6 @@ class Overflow(WorkFault):
         effect = effect_of(fired, after)
         if effect is None:
             return f"nothing is on record of what the backward at {fired.where} came to"
-        return None if effect["gradients"] else f"no gradient overflowed at {fired.where}: no parameter has one"
+        if not effect["gradients"]:
+            return f"no gradient overflowed by it at {fired.where}: there is none, or it was not finite already"
+        return None

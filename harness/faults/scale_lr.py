@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 from harness.faults.base import effect_of
-from harness.faults.work import Work, WorkFault
-from harness.wire import Event, Kind, Phase
+from harness.faults.work import Work, WorkFault, WorkPlace
+from harness.wire import Event, Kind
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,7 +25,7 @@ class ScaleLr(WorkFault):
         "a learning rate that one rank has alone is found, with the first update after which it parted"
     )
     does_not_certify: ClassVar = "that a schedule is the intended one: where all ranks have it, nothing differs"
-    acts_in: ClassVar[Phase] = "optimizer_step"
+    acts_in: ClassVar[WorkPlace] = "optimizer_step"
 
     kind: Literal["scale_lr"] = "scale_lr"
     factor: float

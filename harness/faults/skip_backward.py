@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
-from harness.faults.work import Work, WorkFault, not_left_out
-from harness.wire import Event, Kind, Phase
+from harness.faults.work import Work, WorkFault, WorkPlace, not_left_out
+from harness.wire import Event, Kind
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,7 +21,7 @@ class SkipBackward(WorkFault):
     does_not_certify: ClassVar = (
         "anything of a script that reduces its gradients after backward: it sends none, or old ones, in due form"
     )
-    acts_in: ClassVar[Phase] = "backward"
+    acts_in: ClassVar[WorkPlace] = "backward"
 
     kind: Literal["skip_backward"] = "skip_backward"
 

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
-from harness.faults.work import Work, WorkFault, not_left_out
-from harness.wire import Event, Kind, Phase
+from harness.faults.work import Work, WorkFault, WorkPlace, not_left_out
+from harness.wire import Event, Kind
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,7 +20,7 @@ class SkipLoad(WorkFault):
     places: ClassVar = frozenset({"phase"})
     certifies: ClassVar = "ranks never go on from different states, and the one that loaded nothing is named"
     does_not_certify: ClassVar = "anything of checkpoints that other code loads: torch.load is not left out"
-    acts_in: ClassVar[Phase] = "load"
+    acts_in: ClassVar[WorkPlace] = "load"
 
     kind: Literal["skip_load"] = "skip_load"
 

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
-from harness.faults.work import Work, WorkFault, not_left_out
-from harness.wire import Event, Kind, Phase
+from harness.faults.work import Work, WorkFault, WorkPlace, not_left_out
+from harness.wire import Event, Kind
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,7 +20,7 @@ class SkipSave(WorkFault):
     places: ClassVar = frozenset({"step", "phase"})
     certifies: ClassVar = "a save that one rank stays away from never passes for done, and that rank is named"
     does_not_certify: ClassVar = "anything of checkpoints that other code saves: torch.save is not left out"
-    acts_in: ClassVar[Phase] = "save"
+    acts_in: ClassVar[WorkPlace] = "save"
 
     kind: Literal["skip_save"] = "skip_save"
 

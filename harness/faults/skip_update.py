@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 from harness.faults.base import effect_of
-from harness.faults.work import Work, WorkFault, not_left_out
-from harness.wire import Event, Kind, Phase
+from harness.faults.work import Work, WorkFault, WorkPlace, not_left_out
+from harness.wire import Event, Kind
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -17,7 +17,7 @@ class SkipUpdate(WorkFault):
 
     certifies: ClassVar = "a rank that misses an update is found, with the first update after which it is another one"
     does_not_certify: ClassVar = "anything of an update that all ranks skip alike: nothing differs between them then"
-    acts_in: ClassVar[Phase] = "optimizer_step"
+    acts_in: ClassVar[WorkPlace] = "optimizer_step"
 
     kind: Literal["skip_update"] = "skip_update"
 

@@ -1,8 +1,11 @@
 """The family of faults that act in place of one piece of a training's work: a backward, an update, a save, a load.
 
-backward         one call of ``backward()``, after the phase was entered
-optimizer_step   one update, by the optimizer whose steps are counted; hooks run before and after it as ever
-save, load       one call of ``CheckpointStore``; other code's files have no one place to act at
+Which work there is:
+
+    backward         one call of ``backward()``, after the phase was entered
+    unscale          one call of ``GradScaler.unscale_()`` by the script, after backward
+    optimizer_step   one update, by the optimizer whose steps are counted; hooks run before and after it as ever
+    save, load       one call of ``CheckpointStore``; other code's files have no one place to act at
 """
 
 from __future__ import annotations
@@ -11,8 +14,9 @@ from collections.abc import Sequence
 from typing import Any, ClassVar, Literal, Protocol
 
 from harness.faults.base import Fault, Level, effect_of
-from harness.wire import Event, Phase
+from harness.wire import Event
 
+WorkPlace = Literal["backward", "unscale", "optimizer_step", "save", "load"]
 Part = Literal["parameter", "optimizer"]
 Gradient = Literal["reduced", "local"]
 
@@ -40,15 +44,15 @@ class Work(Protocol):
 
 
 class WorkFault(Fault):
-    """Acts in place of the next piece of work of its phase that matches.
+    """Acts in place of the next piece of its kind of work that matches.
 
     Class attributes:
-        acts_in: the phase whose work it is.
+        acts_in: which work it is.
     """
 
     level: ClassVar[Level] = "logic"
     places: ClassVar = frozenset({"step"})
-    acts_in: ClassVar[Phase]
+    acts_in: ClassVar[WorkPlace]
 
     def replace(self, work: Work) -> Any:
         """Act in place of the work; returns what the script gets for it."""

@@ -22,7 +22,7 @@ class Bookkeeping(Protocol):
     """What ``harness.rank.loader`` knows of an iterator."""
 
     def pass_of(self, iterator: Any) -> Any:
-        """Its current pass, with ``epoch``; None if it is not on record."""
+        """Its current pass, with ``loader``, ``epoch`` and ``batches``; None if it is not on record."""
 
     def drawn_by(self, iterator: Any) -> deque[Any]:
         """What its sampler drew and is not on record yet; the first is that of the batch read last. May be empty."""
@@ -39,7 +39,7 @@ def with_faults(read: Callable[[Any], Any], triggers: Triggers, books: Bookkeepi
         current = books.pass_of(iterator)
         if current is None:
             return batch
-        if (fired := triggers.at_batch(current.epoch)) is not None:
+        if (fired := triggers.at_batch(current.loader, current.epoch, current.batches)) is not None:
             batch = fired.fault.read(_Reading(iterator, read, fired, books, batch))
         drawn = books.drawn_by(iterator)
         iterator.__dict__[_LAST] = current, batch, drawn[0] if drawn else None

@@ -6,12 +6,14 @@ Each place is wrapped only in a process that has such a fault to come.
 from __future__ import annotations
 
 import functools
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch.amp.grad_scaler import GradScaler
 from torch.optim.optimizer import Optimizer
 
 from harness.faults.work import Gradient, Part, WorkFault
@@ -23,12 +25,14 @@ _INTEGERS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}  # b
 
 def install(triggers: Triggers, steps: Steps) -> None:
     """Let the planned faults act. Before ``steps.install()``: a phase is entered first, then the fault acts in it."""
-    phases = {fault.acts_in for fault in triggers.waiting(WorkFault)}
-    if "backward" in phases:
+    places = {fault.acts_in for fault in triggers.waiting(WorkFault)}
+    if "backward" in places:
         _wrap_backward(triggers, steps)
-    if "optimizer_step" in phases:
+    if "unscale" in places:
+        _wrap_scaler(triggers, steps)
+    if "optimizer_step" in places:
         _wrap_optimizers(triggers, steps)
-    if phases & {"save", "load"}:
+    if places & {"save", "load"}:
         _wrap_store(triggers, steps)
 
 
@@ -45,6 +49,21 @@ def _wrap_backward(triggers: Triggers, steps: Steps) -> None:
         return fired.fault.replace(_Work(do, fired, steps, roots=roots))
 
     torch.autograd.backward = faulty
+
+
+def _wrap_scaler(triggers: Triggers, steps: Steps) -> None:
+    scalers: Any = GradScaler  # Any: a method is replaced
+    unscale = scalers.unscale_
+
+    @functools.wraps(unscale)
+    def faulty(scaler: Any, optimizer: Any) -> Any:
+        do = functools.partial(unscale, scaler, optimizer)
+        if sys._getframe(1).f_globals["__name__"] == GradScaler.__module__:  # its step(), where the script has not
+            return do()
+        fired = triggers.at_work("unscale")
+        return do() if fired is None else fired.fault.replace(_Work(do, fired, steps))
+
+    scalers.unscale_ = faulty
 
 
 def _wrap_optimizers(triggers: Triggers, steps: Steps) -> None:
@@ -139,6 +158,7 @@ class _Work:
         result = self.do()
         gradients = [p.grad for _, p in self._steps.state.named("parameter") if p.grad is not None]
         if gradient == "reduced":
+            gradients = [grad for grad in gradients if grad.isfinite().all()]  # others have overflowed by themselves
             for grad in gradients:
                 grad.detach().fill_(torch.inf)
         self._fired.tell(gradients=sum(not bool(grad.isfinite().all()) for grad in gradients))
@@ -177,8 +197,8 @@ class _Work:
             named = [(known, tensor) for known, tensor in named if tensor.is_floating_point()]
         for known, tensor in named:
             if name in (None, known):
-                local = tensor.to_local() if hasattr(tensor, "to_local") else tensor
-                return f"{part} {known}", local.detach()
+                local = (tensor.to_local() if hasattr(tensor, "to_local") else tensor).detach()
+                return f"{part} {known}", torch.view_as_real(local) if local.is_complex() else local
         what = "floating-point buffer" if part == "buffer" else f"{part} tensor"
         there = ", ".join(dict.fromkeys(known for known, _ in named)) or "none"
         self._fired.tell(problem=f"there is no {what}{f' named {name!r}' if name else ''}; there are: {there}")

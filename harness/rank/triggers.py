@@ -14,7 +14,7 @@ from typing import Any, Generic, TypeVar
 
 from harness.faults.base import At, CollectiveFault, Fault, LoaderFault, PointFault, WriteFault
 from harness.faults.batch import BatchFault
-from harness.faults.work import WorkFault
+from harness.faults.work import WorkFault, WorkPlace
 from harness.rank.recorder import Recorder
 from harness.wire import Kind, Phase, rank_dir
 
@@ -142,23 +142,23 @@ class Triggers:
                 batches = shorter
         return batches
 
-    def at_batch(self, epoch: int) -> Fired[BatchFault] | None:
+    def at_batch(self, loader: int, epoch: int, index: int) -> Fired[BatchFault] | None:
         """A batch was read and is not handed out yet: the fault that acts on it, if any."""
         for armed in self._armed:
             fault, at = armed.fault, armed.fault.at
             if isinstance(fault, BatchFault) and self._hit(
                 armed, at.hit, at.epoch in (None, epoch) and self._is_here(at)
             ):
-                self._fire(armed, f"on a batch of epoch {epoch}", epoch=epoch)
+                self._fire(armed, f"on batch {index} of epoch {epoch} of loader {loader}", epoch=epoch)
                 return Fired(fault, armed.index, self._recorder)
         return None
 
-    def at_work(self, phase: Phase) -> Fired[WorkFault] | None:
-        """A piece of work is about to be done in its phase: the fault that acts in its place, if any."""
+    def at_work(self, place: WorkPlace) -> Fired[WorkFault] | None:
+        """A piece of work is about to be done: the fault that acts in its place, if any."""
         for armed in self._armed:
             fault, at = armed.fault, armed.fault.at
-            if isinstance(fault, WorkFault) and self._hit(armed, at.hit, fault.acts_in == phase and self._is_here(at)):
-                self._fire(armed, f"in {phase} of step {self._recorder.step}")
+            if isinstance(fault, WorkFault) and self._hit(armed, at.hit, fault.acts_in == place and self._is_here(at)):
+                self._fire(armed, f"in place of {place} in step {self._recorder.step}")
                 return Fired(fault, armed.index, self._recorder)
         return None
 
