@@ -74,7 +74,7 @@ def test_of_a_batch_of_nan_integers_stay() -> None:
 CORRUPTED: dict[str, tuple[dict[str, Any], list[Any], list[Any]]] = {
     "floats are multiplied, zeros too": ({"factor": 10.0}, [[0.0, 1.0], [2.0, 3.0]], [[10.0, 20.0], [2.0, 3.0]]),
     "another sample": ({"sample": 1, "factor": 2.0}, [[0.0], [1.0]], [[0.0], [4.0]]),
-    "integers stay in their range": ({"sample": 1}, [[3, 4], [5, 3]], [[3, 4], [3, 4]]),
+    "integers stay among those of their tensor": ({"sample": 1}, [[3, -100], [7, 3]], [[3, -100], [-100, 7]]),
     "labels": ({}, [0, 1, 1], [1, 1, 1]),
     "integers of one value have no other": ({}, [4, 4], [4, 4]),
     "masks stay": ({}, [True, False], [True, False]),
@@ -181,6 +181,36 @@ def test_the_end_of_a_pass_is_no_batch(run: Run, tmp_path: Path) -> None:
     """Nothing stands at the end of an epoch: the fault waits for the first batch of the next."""
     history, got = read(run, tmp_path, NanBatch(rank=1, at=At(step=1, hit=4)))
     assert got == [PASS, [["nan", "nan"], *PASS[1:]]]
+    assert proof(history) is None
+
+
+EVALUATED = """
+from torch.utils.data import DataLoader, TensorDataset
+model = torch.nn.Linear(1, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+train, held_out = (TensorDataset(torch.arange(4.0)[:, None]) for _ in range(2))
+seen = []
+for _ in range(3):
+    for (x,) in DataLoader(train, 4):  # a new loader each time
+        optimizer.zero_grad()
+        model(x).sum().backward()
+        optimizer.step()
+        seen.append(bool(x.isnan().any()))
+    with torch.no_grad():
+        for (x,) in DataLoader(held_out, 2):
+            model.eval()(x)
+            seen.append(bool(x.isnan().any()))
+    model.train()
+show(seen=seen)
+"""
+
+
+def test_a_batch_of_an_evaluation_does_not_count(run: Run, tmp_path: Path) -> None:
+    """It is read in the step that comes next."""
+    history = run(EVALUATED, NanBatch(rank=1, at=At(step=2)))
+    assert shown(tmp_path, history, 1)["seen"] == [False] * 3 + [True] + [False] * 5
+    (fired,) = history.of(Kind.FAULT)
+    assert fired.data["effect"] == "on batch 0 of epoch 1 of loader 2"
     assert proof(history) is None
 
 

@@ -38,8 +38,8 @@ class Reading(Protocol):
 
 
 class BatchFault(Fault):
-    """Acts on the first batch that matches, whatever it is for: ``at.hit`` counts an evaluation's batches as well, and
-    the micro-batches of one update."""
+    """Acts on the first batch that matches; ``at.hit`` counts the micro-batches of an update, and what a resumed script
+    reads and passes over. Once training has begun, only batches of the data sets that it trains on count."""
 
     level: ClassVar[Level] = "data"
     places: ClassVar = frozenset({"step", "epoch"})

@@ -13,9 +13,9 @@ from harness.wire import Event
 
 @dataclass(frozen=True, kw_only=True)
 class CorruptSample(BatchFault):
-    """The sample's floating-point values x become factor * (x + 1), so that zeros change too; its integers become the
-    next higher value, and the highest the lowest, of those between the least and the greatest of their tensor: a wrong
-    label or token, and never one that is out of range. Booleans, such as masks, stay.
+    """The sample's floating-point values x become factor * (x + 1), so that zeros change too; each of its integers
+    becomes the next higher one that its tensor holds, and the highest the lowest: a wrong label or token, and never one
+    that is out of range. Booleans, such as masks, stay.
 
     A sample is one index of each tensor's first dimension.
 
@@ -46,11 +46,11 @@ class CorruptSample(BatchFault):
         if tensor.dim() == 0 or self.sample >= len(tensor) or not tensor.numel():
             return tensor
         values = tensor.clone()
-        mine = values[self.sample]
         if tensor.is_floating_point():
-            values[self.sample] = self.factor * (mine + 1)
-        elif (least := int(tensor.min())) < (greatest := int(tensor.max())) and "bool" not in str(tensor.dtype):
-            values[self.sample] = least + (mine - least + 1) % (greatest - least + 1)
+            values[self.sample] = self.factor * (values[self.sample] + 1)
+        elif "bool" not in str(tensor.dtype):
+            distinct, indices = tensor.unique(return_inverse=True)
+            values[self.sample] = distinct[(indices[self.sample] + 1) % len(distinct)]
         return values
 
     def missing_effect(self, fired: Event, after: Sequence[Event]) -> str | None:

@@ -13,6 +13,8 @@ from typing import Any, Protocol
 import torch
 
 from harness.faults.batch import BatchFault
+from harness.rank.batches import Batch, WaitingBatches
+from harness.rank.steps import Steps
 from harness.rank.triggers import Fired, Triggers
 
 _LAST = "_chaos_last"  # attribute of an iterator: its pass, the batch that it handed out last, and that one's index
@@ -31,13 +33,41 @@ class Bookkeeping(Protocol):
         """The sample ids of what was drawn; None if they are unknown."""
 
 
-def with_faults(read: Callable[[Any], Any], triggers: Triggers, books: Bookkeeping) -> Callable[[Any], Any]:
+class _TrainedOn(WaitingBatches):
+    """Also knows which data sets have been trained on: a script may make a new loader of one for each epoch."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.data_sets: dict[int, Any] = {}  # of each loader, by its number
+        self._trained_on: list[Any] = []
+
+    def trained_on(self, inputs: Any, *, is_first: bool) -> list[Batch]:
+        used = super().trained_on(inputs, is_first=is_first)
+        new = [self.data_sets[b.loader] for b in used if not self._knows(self.data_sets[b.loader])]
+        self._trained_on += new
+        return used
+
+    def may_train_on(self, loader: int) -> bool:
+        """Whether a batch of this loader is one to train on, as far as can be told."""
+        return not self._trained_on or self._knows(self.data_sets[loader])
+
+    def _knows(self, data_set: Any) -> bool:
+        return any(known is data_set for known in self._trained_on)
+
+
+def with_faults(
+    read: Callable[[Any], Any], triggers: Triggers, steps: Steps, books: Bookkeeping
+) -> Callable[[Any], Any]:
     """An iterator's ``__next__`` that lets the faults of the plan act on what ``read`` gives."""
+    steps.waiting = trained_on = _TrainedOn()
 
     def faulty(iterator: Any) -> Any:
         batch = read(iterator)
         current = books.pass_of(iterator)
         if current is None:
+            return batch
+        trained_on.data_sets[current.loader] = iterator._dataset
+        if not trained_on.may_train_on(current.loader):
             return batch
         if (fired := triggers.at_batch(current.loader, current.epoch, current.batches)) is not None:
             batch = fired.fault.read(_Reading(iterator, read, fired, books, batch))

@@ -55,7 +55,7 @@ def install(recorder: Recorder, triggers: Triggers, steps: Steps) -> None:
     next_index, reset = iterators._next_index, iterators._reset
     main_thread = threading.main_thread().ident
     if triggers.waiting(BatchFault):
-        next_batch = with_faults(next_batch, triggers, _Books())
+        next_batch = with_faults(next_batch, triggers, steps, _Books())
 
     @functools.wraps(make)
     def number(loader: Any, *args: Any, **kwargs: Any) -> None:

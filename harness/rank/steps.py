@@ -38,6 +38,7 @@ class Steps:
     Attributes:
         updates: updates done, in the job's count: a resumed script starts at its checkpoint's step.
         state: what is trained.
+        waiting: batches that were handed out and not trained on yet.
     """
 
     def __init__(self, recorder: Recorder, resolve_step: Callable[[str], int | None]) -> None:
@@ -56,7 +57,7 @@ class Steps:
         self._untouched: dict[int, torch.Tensor] = {}  # id of a buffer -> a copy of it from before that
         self._lr: list[float] = []
         self._encoded_lr = "[]"
-        self._waiting = WaitingBatches()
+        self.waiting = WaitingBatches()
         self._has_loaders = False
         self._used: list[Batch] = []  # batches of the update that is being made
 
@@ -79,7 +80,7 @@ class Steps:
     def batch_loaded(self, batch: Batch) -> None:
         """A DataLoader handed out ``batch``."""
         self._has_loaders = True
-        self._waiting.append(batch)
+        self.waiting.append(batch)
 
     def is_updating(self, optimizer: torch.optim.Optimizer) -> bool:
         """Whether the step that this optimizer makes now is an update."""
@@ -111,10 +112,10 @@ class Steps:
         if self._recorder.phase == "forward" or (self._recorder.phase == "eval" and not is_training):
             return
         if not is_training:
-            self._waiting.evaluated()
+            self.waiting.evaluated()
             self.enter("eval")
             return
-        self._used += self._waiting.trained_on(inputs, is_first=self._main_optimizer is None and not self._used)
+        self._used += self.waiting.trained_on(inputs, is_first=self._main_optimizer is None and not self._used)
         self.state.add_model(module)
         if not self._has_begun:
             self._has_begun = True
