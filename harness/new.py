@@ -45,7 +45,7 @@ at = {{ step = 12, phase = "backward" }}
 # at = {{ step = 12, collective = 2 }}                         the second collective of update 12
 # at = {{ step = 10, failpoint = "ckpt.shard.write:before" }}  inside the save after update 10
 # at = {{ phase = "load", restart = 1 }}                       while the first restart recovers
-# at = {{ epoch = 1 }}                                         for short_loader: the second epoch
+# at = {{ epoch = 1 }}                                         for short_loader and batches: the second epoch
 
 # clean: no fault is planned, an audit of the script. recovers: it ends well and every guarantee holds. stops: it ends
 # in bounded time and the first cause is named. detected: the harness names what the stack is silent about, as in

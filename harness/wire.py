@@ -111,6 +111,8 @@ class Kind(StrEnum):
     SHM = "shm"
     # index (in the plan), fault (its kind), effect (words)
     FAULT = "fault"
+    # what a fault of data or logic did, as measured where it acted: index, fault, and its own fields (harness.faults)
+    EFFECT = "effect"
     # what left the training script: type, message, site, in_collective (bool), returned (group -> {calls, last}: how
     # many collectives and messages the script came back from without an error, and what the last one was)
     EXCEPTION = "exception"

@@ -135,6 +135,33 @@ def test_the_first_cause_is_named(name: str) -> None:
     assert found.outcome == "valid", found
 
 
+def spoiled(kind: str, rank: int, step: int, **fields: Any) -> Story:
+    """A fault on the values of rank 1 in step 4; a script looks at them in ``step``, on ``rank`` first."""
+    story = run(faults=[fault(kind, **fields)], expect="stops").start().updates(1, 3)
+    story.begin(0, 4).begin(1, 4).fire(1)
+    for later in range(4, step):
+        for each in (0, 1):
+            story.update(each, later)
+        for each in (0, 1):
+            story.begin(each, later + 1)
+    return story.raises(rank, "FloatingPointError", "the loss is nan").raises(1 - rank, "FloatingPointError", "nan")
+
+
+@pytest.mark.parametrize("kind", ["nan_batch", "corrupt_sample", "flip_bit", "overflow"])
+@pytest.mark.parametrize(("rank", "step"), [(1, 4), (0, 4), (0, 6)])
+def test_values_that_spread_may_be_told_by_any_rank_and_later(kind: str, rank: int, step: int) -> None:
+    found = GUARANTEES["CulpritNamed"].check(spoiled(kind, rank, step).history(exit_code=1), None)
+    assert found.outcome == "valid", found
+
+
+def test_a_stall_is_told_by_the_rank_that_waits() -> None:
+    story = run(faults=[fault("stalled_read", duration_s=9.0)], expect="stops").start().updates(1, 3)
+    story.begin(0, 4).fire(1, step=4, phase="load_batch")
+    story.raises(0, "RuntimeError", "timeout", in_collective=True).cut_off()
+    found = GUARANTEES["CulpritNamed"].check(story.history(exit_code=1), None)
+    assert found.outcome == "valid", found
+
+
 def wrong_rank() -> Story:
     """Rank 1 dies of itself before the fault on rank 0 shows."""
     story = run(faults=[fault("skip_collective", rank=0)], expect="stops").start().updates(1, 3)

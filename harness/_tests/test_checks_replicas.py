@@ -32,6 +32,7 @@ def test_one_rank_diverges(ranks: int, rank: int, step: int, what: str) -> None:
     found = verdict(diverging(ranks, rank, step, what), baseline(ranks))
     assert (found.outcome, found.rank, found.step) == ("invalid", rank, step), found
     assert what in found.reason
+    assert found.seen["part"] == what
 
 
 def test_of_two_ranks_without_a_baseline_nobody_is_named() -> None:

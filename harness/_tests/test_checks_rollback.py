@@ -188,6 +188,25 @@ def test_of_all_ranks_that_end_otherwise_the_one_that_drew_other_numbers_is_name
     assert (found.outcome, found.rank, found.step) == ("invalid", 1, 9)
 
 
+def test_the_rank_that_differed_first_is_named_where_the_others_followed() -> None:
+    story = differs_from(9, 0, "params")
+    for step in range(8, 13):
+        story.edit(Kind.UPDATE, rank=1, step=step, restart=1, data={"optimizer": f"other-{step}"})
+    story.edit(Kind.EXIT, rank=1, restart=1, data={"optimizer": "other-12", "params": "other-12"})
+    found = verdict("EndsLikeBaseline", story, baseline())
+    assert (found.rank, found.step) == (1, 8)
+    assert "the final optimizer of rank 1 are not" in found.reason
+
+
+def test_all_ranks_are_said_to_differ_where_they_do_at_once() -> None:
+    story = differs_from(9, 0, "params")
+    for step in range(9, 13):
+        story.edit(Kind.UPDATE, rank=1, step=step, restart=1, data={"params": f"other-{step}"})
+    found = verdict("EndsLikeBaseline", story.edit(Kind.EXIT, rank=1, restart=1, data={"params": "o"}), baseline())
+    assert (found.rank, found.step) == (0, 9)
+    assert "the final params of all ranks are not" in found.reason
+
+
 @pytest.mark.parametrize("tell", [resumed, undisturbed])
 def test_the_same_end(tell: Tell) -> None:
     assert verdict("EndsLikeBaseline", tell(), baseline()).outcome == "valid"

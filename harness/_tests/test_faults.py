@@ -13,24 +13,54 @@ import pytest
 
 from harness.faults import KINDS, load_fault
 from harness.faults.base import PLACES, At, CollectiveFault, Fault, LoaderFault, PointFault, WriteFault
+from harness.faults.batch import BatchFault
+from harness.faults.corrupt_sample import CorruptSample
+from harness.faults.drift_buffer import DriftBuffer
 from harness.faults.exit import Exit
 from harness.faults.extra_collective import ExtraCollective
+from harness.faults.flip_bit import FlipBit
 from harness.faults.kill import Kill
+from harness.faults.lose_batch import LoseBatch
+from harness.faults.nan_batch import NanBatch
+from harness.faults.overflow import Overflow
 from harness.faults.raise_ import Raise
+from harness.faults.repeat_batch import RepeatBatch
 from harness.faults.resize_collective import ResizeCollective
+from harness.faults.scale_lr import ScaleLr
 from harness.faults.short_loader import ShortLoader
+from harness.faults.skip_backward import SkipBackward
 from harness.faults.skip_collective import SkipCollective
+from harness.faults.skip_load import SkipLoad
+from harness.faults.skip_save import SkipSave
+from harness.faults.skip_unscale import SkipUnscale
+from harness.faults.skip_update import SkipUpdate
+from harness.faults.stalled_read import StalledRead
 from harness.faults.torn import Torn
+from harness.faults.work import WorkFault
 from harness.wire import Event, Kind
 
 ONE_OF_EACH: list[Fault] = [
+    CorruptSample(rank=1, at=At(step=3), sample=2, factor=9.0),
+    DriftBuffer(rank=0, at=At(step=3), amount=0.25, name="1.running_mean"),
     Exit(rank=1, at=At(step=3), code=0, how="sys.exit"),
     ExtraCollective(rank=[0, 2], at=At(collective=2, step=3), numel=7),
+    FlipBit(rank=1, at=At(step=3), part="optimizer", bit=30, name="exp_avg", index=4),
     Kill(rank="last", at=At(phase="load", restart=1), signal="SIGTERM"),
+    LoseBatch(rank=1, at=At(epoch=1, hit=2)),
+    NanBatch(rank=1, at=At(step=3, hit=2)),
+    Overflow(rank=1, at=At(step=3), gradient="local"),
     Raise(rank="nonzero", at=At(step=3, phase="forward"), message="out of luck"),
+    RepeatBatch(rank=1, at=At(step=3)),
     ResizeCollective(rank=1, at=At(step=3, phase="backward"), numel=3),
+    ScaleLr(rank=1, at=At(step=3), factor=2.0),
     ShortLoader(rank=1, at=At(epoch=1, hit=2), batches=2),
+    SkipBackward(rank=1, at=At(step=3)),
     SkipCollective(rank="all", at=At(collective=9)),
+    SkipLoad(rank=1, at=At(phase="load", restart=1)),
+    SkipSave(rank=1, at=At(phase="save", hit=2)),
+    SkipUnscale(rank=1, at=At(step=3)),
+    SkipUpdate(rank="nonzero", at=At(step=3)),
+    StalledRead(rank=1, at=At(step=3), duration_s=0.5),
     Torn(rank=0, at=At(failpoint="ckpt.shard.write"), fraction=0.25),
 ]
 
@@ -59,7 +89,8 @@ def test_a_fault_comes_back_from_what_a_plan_stores(fault: Fault) -> None:
 
 @pytest.mark.parametrize("cls", KINDS.values(), ids=KINDS)
 def test_a_kind_belongs_to_one_family_and_says_what_it_certifies(cls: type[Fault]) -> None:
-    assert sum(issubclass(cls, family) for family in (PointFault, CollectiveFault, LoaderFault, WriteFault)) == 1
+    families = (PointFault, CollectiveFault, LoaderFault, BatchFault, WorkFault, WriteFault)
+    assert sum(issubclass(cls, family) for family in families) == 1
     assert cls.places
     assert cls.places <= set(PLACES)
     for text in (cls.certifies, cls.does_not_certify, cls.__doc__):

@@ -34,11 +34,13 @@ def test_at_least_two_bugs_are_planted_for_each_guarantee() -> None:
 def test_the_diff_of_a_planted_script_fits_its_workload(script: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     runs: list[tuple[str, str]] = []
     monkeypatch.setattr(planted, "run", lambda diff="", *, workload="ddp_mlp", **_: runs.append((diff, workload)))
+    for name in ("RANK", "TORCHELASTIC_RESTART_COUNT"):
+        monkeypatch.setenv(name, "0")
     runpy.run_path(str(script))
     assert len(runs) == 1
     diff, workload = runs[0]
     source = planted.patched(diff, workload)
-    assert (source != (planted.WORKLOADS / f"{workload}.py").read_text()) == bool(diff)
+    assert (source != source_of(workload)) == bool(diff)
     compile(source, str(script), "exec")
 
 
@@ -57,7 +59,7 @@ def test_a_diff_that_does_not_fit_is_refused(diff: str, message: str) -> None:
 
 
 def test_a_diff_replaces_whole_lines_where_they_stand_and_nothing_else() -> None:
-    source = (planted.WORKLOADS / "ddp_mlp.py").read_text()
+    source = source_of("ddp_mlp")
     patched = planted.patched("-import os\n+import posix\n\n         step += 1\n+        step += 0")
     assert patched == source.replace("\nimport os\n", "\nimport posix\n").replace(
         "        step += 1\n", "        step += 1\n        step += 0\n"

@@ -70,9 +70,12 @@ ONE_PROBLEM = {
     ),
     "an unknown kind names all kinds and the nearest": (
         ('"kill"', '"kil"'),
-        ['s.toml:6: fault[0].kind: "kil": unknown kind of fault; allowed: exit, ', "did you mean 'kill'?"],
+        ['s.toml:6: fault[0].kind: "kil": unknown kind of fault; allowed: corrupt_sample, ', "did you mean 'kill'?"],
     ),
-    "a missing kind names all kinds": (('kind = "kill"\n', ""), ["s.toml:5: fault[0].kind: missing; allowed: exit, "]),
+    "a missing kind names all kinds": (
+        ('kind = "kill"\n', ""),
+        ["s.toml:5: fault[0].kind: missing; allowed: corrupt_sample, "],
+    ),
     "an unknown phase names all phases and the nearest": (
         ('"backward"', '"bakward"'),
         ['s.toml:8: fault[0].at.phase: "bakward": unknown value; allowed: init, ', "did you mean 'backward'?"],
@@ -337,6 +340,29 @@ KIND_PROBLEMS = {
     "an unknown signal": ('kind = "kill"\nsignal = "SIGKIL"\nat.step = 3', "did you mean 'SIGKILL'?"),
     "a field of another kind": ('kind = "kill"\ncode = 3\nat.step = 3', "code: 3: unknown field; allowed: kind, rank"),
     "a negative restart": ('kind = "kill"\nat = { step = 3, restart = -1 }', "at.restart: -1: must be at least 0"),
+    "a sample before the first": (
+        'kind = "corrupt_sample"\nsample = -1\nat.step = 3', "sample: -1: must be at least 0"),
+    "a sample that is not changed": ('kind = "corrupt_sample"\nfactor = 0.0\nat.step = 3', "a finite number other"),
+    "a batch at a collective": ('kind = "nan_batch"\nat.collective = 3', "does not understand it; allowed: epoch or"),
+    "a stall of no time": ('kind = "stalled_read"\nduration_s = 0.0\nat.step = 3', "seconds above 0, and finite"),
+    "a stall without end": ('kind = "stalled_read"\nduration_s = inf\nat.step = 3', "seconds above 0, and finite"),
+    "a stall that outlasts the run": (
+        'kind = "stalled_read"\nduration_s = 60.0\nat.step = 3', "must be below deadline_s, which is 60"),
+    "a stall of unknown length": ('kind = "stalled_read"\nat.step = 3', "duration_s: missing: how long the read"),
+    "the usual learning rate": ('kind = "scale_lr"\nfactor = 1.0\nat.step = 3', "factor: 1.0: must not be 1"),
+    "a negative learning rate": ('kind = "scale_lr"\nfactor = -1.0\nat.step = 3', "finite number, at least 0"),
+    "a learning rate that is no number": ('kind = "scale_lr"\nfactor = nan\nat.step = 3', "finite number, at least 0"),
+    "a bit that no element has": ('kind = "flip_bit"\nbit = 64\nat.step = 3', "bit: 64: must be 0..63"),
+    "a bit before the first": ('kind = "flip_bit"\nbit = -1\nat.step = 3', "bit: -1: must be 0..63"),
+    "an element before the first": ('kind = "flip_bit"\nindex = -1\nat.step = 3', "index: -1: must be at least 0"),
+    "a tensor without a name": ('kind = "flip_bit"\nname = ""\nat.step = 3', "leave it out for the first tensor"),
+    "a bit of another part": ('kind = "flip_bit"\npart = "buffer"\nat.step = 3', "allowed: parameter, optimizer"),
+    "a buffer that stays": ('kind = "drift_buffer"\namount = 0.0\nat.step = 3', "amount: 0.0: must be a finite number"),
+    "an overflow of no gradient": ('kind = "overflow"\ngradient = "all"\nat.step = 3', "allowed: reduced, local"),
+    "an update in a phase": ('kind = "skip_update"\nat.phase = "forward"', "does not understand it; allowed: step"),
+    "a save in another phase": ('kind = "skip_save"\nat.phase = "forward"', "skip_save acts in save alone"),
+    "a save where there is none": ('kind = "skip_save"\nat.step = 3', "at.step: 3: nothing is saved there"),
+    "a load in another phase": ('kind = "skip_load"\nat.phase = "init"', "skip_load acts in load alone"),
     "a hit before the first": ('kind = "kill"\nat = { step = 3, hit = 0 }', "at.hit: 0: must be at least 1"),
 }  # fmt: skip
 

@@ -10,6 +10,8 @@ from harness.checks.diagnosis import Cause, diagnose
 from harness.checks.records import listed
 from harness.faults import Fault
 from harness.faults.base import CollectiveFault, LoaderFault
+from harness.faults.batch import BatchFault
+from harness.faults.work import WorkFault
 from harness.history import Baseline, History
 from harness.wire import Event, Kind
 
@@ -50,11 +52,13 @@ def _mistaken(history: History, cause: Cause, fired: list[Event]) -> str | None:
     fault = history.plan.faults[first.data["index"]]
     alike = {e.rank: e for e in fired if e.data["index"] == first.data["index"]}
     done = f"{fault.kind} fired on {listed(alike)} in step {first.step}"
+    if isinstance(fault, BatchFault | WorkFault) and cause.how == "exception" and (cause.step or 0) >= first.step:
+        return None  # wrong values spread with the next reduction: whose script says so first is chance
     if cause.rank not in alike:
         return f"{done}, but {'nobody' if cause.rank is None else f'rank {cause.rank}'} is named: {cause.detail}"
     if cause.how not in (expected := _shows_as(fault)):
         return f"{done}, which shows as {' or '.join(expected)}, but what is named is {cause.how}: {cause.detail}"
-    if not isinstance(fault, LoaderFault) and cause.step != alike[cause.rank].step:
+    if cause.how != "loader" and cause.step != alike[cause.rank].step:
         # Where unequal loaders part is not where the loader was made shorter.
         return f"{done}, but step {cause.step} is named: {cause.detail}"
     code = _exit_code(fault)
@@ -68,6 +72,10 @@ def _shows_as(fault: Fault) -> Iterable[str]:
         return ("loader",)
     if isinstance(fault, CollectiveFault):
         return ("skipped", "extra", "mismatch")
+    if isinstance(fault, BatchFault):
+        return ("hang", "loader", "exception")  # it waits too long, ends too soon, or the script looks at its values
+    if isinstance(fault, WorkFault):
+        return ("skipped", "extra", "mismatch", "swapped", "exception", "exit")  # exit: it was done, the others waited
     match fault.kind:
         case "raise":
             return ("exception",)

@@ -3,12 +3,38 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
+from math import inf
 
 from harness.checks.base import Verdict, guarantee, invalid, not_applicable, unknown, valid
-from harness.checks.records import ended_well, exits, unplaced
+from harness.checks.records import ended_well, exits, listed, unplaced
 from harness.checks.replicas import SHARED
 from harness.history import Baseline, History
 from harness.wire import Event, Kind
+
+
+@dataclass(frozen=True)
+class _Unlike:
+    """A final state that is not the fault-free run's, and the first update after which it was not."""
+
+    what: str
+    rank: int
+    final: Event
+    expected: str
+    first: Event | None
+
+    @property
+    def moment(self) -> tuple[float, int]:
+        return (inf, 0) if self.first is None else (self.first.restart, self.first.step)
+
+    def has_drawn_otherwise(self, baseline: Baseline) -> bool:
+        """Whether the rank drew other random numbers there than in the fault-free run.
+
+        Through the mean gradient the mistake of one rank shows on all in the same update: then it is this one's.
+        """
+        if self.first is None:
+            return False
+        return baseline.updates[self.rank][self.first.step].get("rng") not in (None, self.first.data["rng"])
 
 
 @guarantee("EndsLikeBaseline", "the final state is that of the fault-free run, byte for byte or within the tolerance")
@@ -42,36 +68,27 @@ def ends_like_baseline(history: History, baseline: Baseline | None) -> Verdict:
 
 
 def _unlike_final(history: History, baseline: Baseline, final: Mapping[int, Event]) -> Verdict | None:
+    """The rank that ends otherwise and was the first to differ: with the next reduction the others do, too."""
+    unlike: list[_Unlike] = []
     for what in SHARED:
-        expected = {rank: baseline.finals.get(rank, baseline.final) for rank in final}
-        odd = [r for r, e in sorted(final.items()) if what in expected[r] and e.data[what] != expected[r][what]]
-        if not odd:
-            continue
-        rank, first = _where_first(history, baseline, odd, what)
-        when = "" if first is None else f", and first differ after update {first.step}"
-        return invalid(
-            f"the final {what} of rank {rank} are not those of the fault-free run{when}",
-            first or final[rank],
-            seen={"final": final[rank].data[what], "fault-free": expected[rank][what]},
-        )
-    return None
-
-
-def _where_first(history: History, baseline: Baseline, odd: list[int], what: str) -> tuple[int, Event | None]:
-    """Of the ranks that end otherwise, the one where that began, and its first such update.
-
-    Through the mean gradient the mistake of one rank shows on all in the same update; if some of them drew other
-    random numbers in it than in the fault-free run, it is one of these.
-    """
-    firsts = {rank: first for rank in odd if (first := _first_unlike(history, baseline, rank, what)) is not None}
-    if not firsts:
-        return odd[0], None
-    step = min(first.step for first in firsts.values())
-    there = [rank for rank, first in firsts.items() if first.step == step]
-    drew = {rank: baseline.updates[rank][step].get("rng") for rank in there}
-    guilty = [rank for rank in there if drew[rank] not in (None, firsts[rank].data["rng"])]
-    rank = min(guilty or there)
-    return rank, firsts[rank]
+        for rank, event in sorted(final.items()):
+            expected = baseline.finals.get(rank, baseline.final)
+            if what in expected and event.data[what] != expected[what]:
+                first = _first_unlike(history, baseline, rank, what)
+                unlike.append(_Unlike(what, rank, event, expected[what], first))
+    if not unlike:
+        return None
+    found = min(unlike, key=lambda one: one.moment)  # of equal ones the parameters come first, and the lowest rank
+    there = [one for one in unlike if one.what == found.what and one.moment == found.moment]
+    there = [one for one in there if one.has_drawn_otherwise(baseline)] or there
+    found, alike = there[0], [one.rank for one in there]
+    who = "all ranks" if 1 < len(alike) == len(final) else listed(alike)
+    when = "" if found.first is None else f", and first differ after update {found.first.step}"
+    return invalid(
+        f"the final {found.what} of {who} are not those of the fault-free run{when}",
+        found.first or found.final,
+        seen={"final": found.final.data[found.what], "fault-free": found.expected},
+    )
 
 
 def _unlike_buffers(history: History, baseline: Baseline) -> Verdict | None:

@@ -60,7 +60,9 @@ def _broken(
         if odd
         else "ranks differ, and nothing on record tells who is odd"
     )
-    return invalid(f"{what} {moment}: {who}", at, rank=rank, seen={"ranks": list(odd), what: _named(events, what)})
+    return invalid(
+        f"{what} {moment}: {who}", at, rank=rank, seen={"part": what, "ranks": list(odd), what: _named(events, what)}
+    )
 
 
 def _unlike_elsewhere(

@@ -6,6 +6,8 @@ A kind belongs to one family, which says what it acts on and which method a new 
     PointFault        an instant: a phase is entered, a failpoint is reached       ``fire()``
     CollectiveFault   one collective call                                          ``replace(call)``
     LoaderFault       one epoch of a DataLoader                                    ``length(batches)``
+    BatchFault        one batch that a DataLoader read (``harness.faults.batch``)  ``read(reading)``
+    WorkFault         one backward, update, save or load (``harness.faults.work``) ``replace(work)``
     WriteFault        one write of a checkpoint save                               ``part(size_bytes)``
 
 Every kind also says how its effect shows in the records (``missing_effect``): an order that was given but changed
@@ -14,7 +16,7 @@ nothing is not a fault that fired.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal, Protocol
 
@@ -34,7 +36,7 @@ class At:
     Attributes:
         step: update number, from 1 (see harness.wire).
         phase: the phase entered, or the one in which the collective or the write happens.
-        epoch: for loader faults: the epoch, from 0.
+        epoch: for faults of a loader or a batch: the epoch, from 0.
         failpoint: a named point of a save with its moment, such as ``ckpt.manifest.rename:before``; for ``torn`` the
             name of a write alone, such as ``ckpt.shard.write``.
         collective: the k-th collective, from 1: of the step if ``step`` is given, else of the process's life.
@@ -182,6 +184,12 @@ def work_after(fault: Fault, after: Sequence[Event]) -> str | None:
         if event.kind not in (Kind.EXCEPTION, Kind.EXIT):
             return f"the process went on after {fault.kind}: {event.kind} at {event.where}"
     return None
+
+
+def effect_of(fired: Event, after: Sequence[Event]) -> Mapping[str, Any] | None:
+    """What was measured when this fault acted; None if it came to nothing that could be measured."""
+    told = (e.data for e in after if e.kind == Kind.EFFECT and e.data["index"] == fired.data["index"])
+    return next(told, None)
 
 
 def missing_collective(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+import json
 import operator
 import threading
 import weakref
@@ -18,6 +19,8 @@ from typing import Any
 from torch.utils.data import DataLoader
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 
+from harness.faults.batch import BatchFault
+from harness.rank.bad_batches import with_faults
 from harness.rank.batches import Batch, a_tensor, addresses
 from harness.rank.declared import num_padded, num_samples
 from harness.rank.recorder import Recorder
@@ -54,6 +57,8 @@ def install(recorder: Recorder, triggers: Triggers, steps: Steps, reference: Ref
     iterate, next_batch = loaders.__iter__, iterators.__next__
     next_index, reset = iterators._next_index, iterators._reset
     main_thread = threading.main_thread().ident
+    if triggers.waiting(BatchFault):
+        next_batch = with_faults(next_batch, triggers, steps, _Books())
 
     @functools.wraps(make)
     def number(loader: Any, *args: Any, **kwargs: Any) -> None:
@@ -144,6 +149,22 @@ def install(recorder: Recorder, triggers: Triggers, steps: Steps, reference: Ref
 
     loaders.__init__, loaders.__iter__ = number, begin
     iterators.__next__, iterators._next_index, iterators._reset = load, draw, begin_again
+
+
+class _Books:
+    """See harness.rank.bad_batches.Bookkeeping."""
+
+    def pass_of(self, iterator: Any) -> _Pass | None:
+        current: _Pass | None = iterator.__dict__.get(_PASS)
+        return current
+
+    def drawn_by(self, iterator: Any) -> deque[Any]:
+        drawn: deque[Any] = iterator.__dict__.setdefault(_DRAWN, deque())
+        return drawn
+
+    def ids_of(self, iterator: Any, drawn: Any) -> list[int] | None:
+        ids = _ids(drawn) if iterator.__dict__[_PASS].draws_once else None
+        return None if ids is None else list(json.loads(ids))
 
 
 def _ids(index: Any) -> str | None:

@@ -119,7 +119,7 @@ def _install(recorder: Recorder, run_dir: Path, rank: int, restart: int) -> tupl
     if safe_teardown:
         import torch.distributed.nn  # noqa: F401
 
-    from harness.rank import collectives, loader, storage
+    from harness.rank import bad_work, collectives, loader, storage
     from harness.rank.gradients import Gradients
     from harness.rank.resume import EarlierLaunches
     from harness.rank.steps import Steps
@@ -143,6 +143,7 @@ def _install(recorder: Recorder, run_dir: Path, rank: int, restart: int) -> tupl
     steps = Steps(recorder, earlier.step_of_state, gradients)
     recorder.on_phase = triggers.at_phase
     collectives.install(recorder, triggers, timeout_s=plan["collective_timeout_s"], safe_teardown=safe_teardown)
+    bad_work.install(triggers, steps)
     steps.install()
     reference = None
     if rank == 0 and plan["metric"] is not None:

@@ -60,6 +60,18 @@ class TrainingState:
             "buffers": self._of_buffers.of(self._buffers.names, self._buffers.tensors),
         }
 
+    def named(self, part: str) -> Iterator[tuple[str, torch.Tensor]]:
+        """Name and tensor of each ``parameter``, ``buffer``, or state that an ``optimizer`` keeps of a parameter."""
+        self._look()
+        if part == "optimizer":
+            for optimizer in self._optimizers:
+                for group in optimizer.param_groups:
+                    for kept in filter(None, map(optimizer.state.get, group["params"])):
+                        yield from ((key, kept[key]) for key in sorted(kept) if isinstance(kept[key], torch.Tensor))
+        else:
+            found = self._parameters if part == "parameter" else self._buffers
+            yield from zip(found.names, found.tensors, strict=True)
+
     def digest_of_buffers(self, others: Mapping[int, torch.Tensor]) -> str:
         """As if in place of each buffer stood what ``others`` has for its identity."""
         buffers = [others.get(id(buffer), buffer) for buffer in self._buffers.tensors]

@@ -42,6 +42,8 @@ class Steps:
 
     Attributes:
         updates: updates done, in the job's count: a resumed script starts at its checkpoint's step.
+        state: what is trained.
+        waiting: batches that were handed out and not trained on yet.
         is_unseen: what runs now is no part of the script, and leaves no record.
     """
 
@@ -54,7 +56,7 @@ class Steps:
         self.updates = 0
         self._claimed_step: int | None = None
         self._matched_step: int | None = None
-        self._state = TrainingState()
+        self.state = TrainingState()
         self._scalers = Scalers()
         self._main_optimizer: torch.optim.Optimizer | None = None  # the first that stepped
         self._forward_hooks: Any = {}
@@ -64,7 +66,7 @@ class Steps:
         self._untouched: dict[int, torch.Tensor] = {}  # id of a buffer -> a copy of it from before that
         self._lr: list[float] = []
         self._encoded_lr = "[]"
-        self._waiting = WaitingBatches()
+        self.waiting = WaitingBatches()
         self._has_loaders = False
         self._evaluated: tuple[int, weakref.ref[torch.nn.Module]] | None = None  # loader and model, as seen last
         self.is_unseen = False
@@ -91,9 +93,17 @@ class Steps:
     def batch_loaded(self, batch: Batch, content: Any) -> None:
         """A DataLoader handed out ``content``."""
         self._has_loaders = True
-        self._waiting.append(batch)
+        self.waiting.append(batch)
         if self._gradients is not None:
             self._gradients.handed_out(batch, content)
+
+    def is_updating(self, optimizer: torch.optim.Optimizer) -> bool:
+        """Whether the step that this optimizer makes now is an update."""
+        return optimizer is self._main_optimizer and not self._is_probing_optimizer
+
+    def note_lr(self, lr: list[float]) -> None:
+        """The update that is being made has other learning rates than its optimizer began it with."""
+        self._lr, self._encoded_lr = lr, encode(lr)
 
     def loader_ended(self, loader: int) -> None:
         """It has no more batches. After an evaluation the script adds up what it has counted: that belongs to it."""
@@ -157,25 +167,25 @@ class Steps:
         if self._recorder.phase == "forward" or (self._recorder.phase == "eval" and not is_training):
             return
         if not is_training:
-            if (loader := self._waiting.evaluated()) is not None:  # else the same batch again, by another model
+            if (loader := self.waiting.evaluated()) is not None:  # else the same batch again, by another model
                 self._evaluated_loader = None if loader == self._trained_loader else loader
                 self._evaluated = (loader, weakref.ref(module))
             self.enter("eval")
             return
-        used = self._waiting.trained_on(inputs, is_first=self._main_optimizer is None and not self._used)
+        used = self.waiting.trained_on(inputs, is_first=self._main_optimizer is None and not self._used)
         self._used += used
         if self._gradients is not None:
             self._gradients.called_with(used)
-        self._state.add_model(module)
+        self.state.add_model(module)
         if not self._has_begun:
             self._has_begun = True
-            self._match_step(self._state.digests()["params"])
+            self._match_step(self.state.digests()["params"])
         self.enter("forward")
 
     def _see(self, module: torch.nn.Module) -> None:
         """In the first update: a script may call several models in one pass, one after the other."""
-        if not self._state.holds(module) and any(True for _ in (*module.parameters(), *module.buffers())):
-            self._state.add_model(module)
+        if not self.state.holds(module) and any(True for _ in (*module.parameters(), *module.buffers())):
+            self.state.add_model(module)
             self._untouched |= {id(buffer): buffer.detach().clone() for buffer in module.buffers()}
 
     def _wrap_backward(self) -> None:
@@ -204,7 +214,7 @@ class Steps:
             if self._is_probing_optimizer:
                 return
         if optimizer is not self._main_optimizer:
-            self._state.add_optimizer(optimizer)
+            self.state.add_optimizer(optimizer)
             if self._main_optimizer is not None:
                 return
             self._main_optimizer = optimizer
@@ -213,7 +223,7 @@ class Steps:
             self._lr, self._encoded_lr = lr, encode(lr)
         if self._gradients is not None:
             with self.unseen():  # it calls a copy of the model
-                self._gradients.before_update(self.updates + 1, self._state.models(), self._used)
+                self._gradients.before_update(self.updates + 1, self.state.models(), self._used)
         self.enter("optimizer_step")
 
     def _after_step(self, optimizer: torch.optim.Optimizer, _args: Any, _kwargs: Any) -> None:
@@ -225,14 +235,14 @@ class Steps:
         self.updates += 1
         used, self._used = self._used, []
         self._trained_loader = used[-1].loader if used else None
-        digests = self._state.digests()
+        digests = self.state.digests()
         # Encoded here, for its sample ids are encoded already. Digests need no escaping.
         self._recorder.emit_encoded(
             Kind.UPDATE,
             f',"params":"{digests["params"]}","optimizer":"{digests["optimizer"]}","buffers":"{digests["buffers"]}"'
             f',"scaler":{self._scalers.encoded()},"rng":"{rng_digest()}","lr":{self._encoded_lr}'
             f',"ids":{used[0].ids or "null" if len(used) == 1 else self._joined_ids(used)}'
-            f',"sharded":{"true" if self._state.is_sharded else "false"}'
+            f',"sharded":{"true" if self.state.is_sharded else "false"}'
             f',"epoch":{used[-1].epoch if used else "null"},"batches":{len(used)}',
         )
 
@@ -254,7 +264,7 @@ class Steps:
         """Digests and magnitudes for the script's end; empty if it made no update."""
         if self._main_optimizer is None:
             return {}
-        return {**self._state.digests(), "magnitudes": self._state.magnitudes()}
+        return {**self.state.digests(), "magnitudes": self.state.magnitudes()}
 
     def _match_step(self, parameters: str) -> None:
         if self._matched_step is None:
@@ -263,11 +273,11 @@ class Steps:
             self.updates = self._matched_step  # the script does not say where it resumes; its state does
 
     def _record_start(self) -> None:
-        state: dict[str, Any] = self._state.digests()
+        state: dict[str, Any] = self.state.digests()
         self._match_step(state["params"])
         here = self._recorder.step
         self._recorder.step = self.updates
-        state["buffers"] = self._state.digest_of_buffers(self._untouched)
+        state["buffers"] = self.state.digest_of_buffers(self._untouched)
         self._untouched = {}
         self._recorder.emit(Kind.STATE, **state, matched_step=self._matched_step, claimed_step=self._claimed_step)
         self._recorder.step = here

@@ -10,13 +10,16 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from harness.faults.base import At, CollectiveFault, Fault, LoaderFault, PointFault, WriteFault
+from harness.faults.batch import BatchFault
+from harness.faults.work import WorkFault, WorkPlace
 from harness.rank.recorder import Recorder
 from harness.wire import Kind, Phase, rank_dir
 
 MEETING_POLL_S = 0.001
+F = TypeVar("F", bound=Fault)
 
 
 @dataclass
@@ -25,6 +28,25 @@ class _Armed:
     fault: Fault
     matches: int = 0
     fired: bool = False
+
+
+@dataclass(frozen=True)
+class Fired(Generic[F]):
+    """A fault that is on record and may act now.
+
+    Attributes:
+        fault: what acts.
+        index: its place in the plan.
+        recorder: where its effect is told.
+    """
+
+    fault: F
+    index: int
+    recorder: Recorder
+
+    def tell(self, **measured: Any) -> None:
+        """Record what it did, as measured."""
+        self.recorder.emit(Kind.EFFECT, index=self.index, fault=self.fault.kind, **measured)
 
 
 class Triggers:
@@ -92,11 +114,9 @@ class Triggers:
                 return part_bytes
         return None
 
-    def has_write(self, name: str) -> bool:
-        """Whether a fault still waits for a write of this name."""
-        return any(
-            isinstance(a.fault, WriteFault) and a.fault.at.failpoint == name and not a.fired for a in self._armed
-        )
+    def waiting(self, family: type[F]) -> list[F]:
+        """The faults of a family that have not fired."""
+        return [a.fault for a in self._armed if isinstance(a.fault, family) and not a.fired]
 
     def at_collective(self) -> CollectiveFault | None:
         """A collective is about to be sent: the fault that replaces it, if any; may not return."""
@@ -121,6 +141,26 @@ class Triggers:
                 self._fire(armed, f"{shorter} of {batches} batches in epoch {epoch}", epoch=epoch, length=batches)
                 batches = shorter
         return batches
+
+    def at_batch(self, loader: int, epoch: int, index: int) -> Fired[BatchFault] | None:
+        """A batch was read and is not handed out yet: the fault that acts on it, if any."""
+        for armed in self._armed:
+            fault, at = armed.fault, armed.fault.at
+            if isinstance(fault, BatchFault) and self._hit(
+                armed, at.hit, at.epoch in (None, epoch) and self._is_here(at)
+            ):
+                self._fire(armed, f"on batch {index} of epoch {epoch} of loader {loader}", epoch=epoch)
+                return Fired(fault, armed.index, self._recorder)
+        return None
+
+    def at_work(self, place: WorkPlace) -> Fired[WorkFault] | None:
+        """A piece of work is about to be done: the fault that acts in its place, if any."""
+        for armed in self._armed:
+            fault, at = armed.fault, armed.fault.at
+            if isinstance(fault, WorkFault) and self._hit(armed, at.hit, fault.acts_in == place and self._is_here(at)):
+                self._fire(armed, f"in place of {place} in step {self._recorder.step}")
+                return Fired(fault, armed.index, self._recorder)
+        return None
 
     def _is_here(self, at: At) -> bool:
         return at.step in (None, self._recorder.step) and at.phase in (None, self._recorder.phase)

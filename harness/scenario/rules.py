@@ -7,6 +7,7 @@ loader: nothing is reported that may vanish when something else is mended.
 from __future__ import annotations
 
 import difflib
+import math
 import os
 import re
 from collections import Counter
@@ -16,6 +17,8 @@ from itertools import combinations
 from harness.checkpoint.points import FAILPOINTS, Failpoint
 from harness.faults import Fault
 from harness.faults.base import WriteFault
+from harness.faults.stalled_read import StalledRead
+from harness.faults.work import WorkFault
 from harness.scenario.model import Scenario
 from harness.scenario.saver import SaverScenario
 from harness.scenario.toml_lines import Path
@@ -215,11 +218,24 @@ def fault_is_in_the_run(scenario: Scenario) -> Iterator[Problem]:
             yield Problem((*path, "at", "restart"), f"never comes; {allowed}", needs=(("max_restarts",),))
 
 
+def fault_ends_in_time(scenario: Scenario) -> Iterator[Problem]:
+    for path, fault in _numbered(scenario):
+        if isinstance(fault, StalledRead) and scenario.deadline_s <= fault.duration_s < math.inf:
+            yield Problem(
+                (*path, "duration_s"),
+                f"must be below deadline_s, which is {scenario.deadline_s:g}: else nothing is left to see of it",
+                needs=(("deadline_s",),),
+            )
+
+
 def fault_meets_a_save(scenario: Scenario) -> Iterator[Problem]:
     """The failpoint is known, this rank passes it, and at this step there is a save."""
     for path, fault in _numbered(scenario):
         at = fault.at
-        during = "save" if at.phase == "save" else "load" if at.phase == "load" else None
+        phase = fault.acts_in if isinstance(fault, WorkFault) else at.phase
+        if at.phase not in (None, phase) and "phase" in fault.places:
+            yield Problem((*path, "at", "phase"), f"{fault.kind} acts in {phase} alone; write that, or leave it out")
+        during = "save" if phase == "save" else "load" if phase == "load" else None
         if at.failpoint is not None and "failpoint" in fault.places:
             name, _, _ = at.failpoint.partition(":")
             if at.failpoint not in (allowed := _failpoints(fault)):
@@ -311,6 +327,7 @@ RULES: tuple[Rule, ...] = (
     fault_is_possible,
     fault_is_in_the_world,
     fault_is_in_the_run,
+    fault_ends_in_time,
     fault_meets_a_save,
     fault_can_fire,
     outcome_fits_faults,

@@ -1,0 +1,35 @@
+"""A rank never sees one of its batches."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+from harness.faults.base import effect_of
+from harness.faults.batch import BatchFault, Reading
+from harness.wire import Event, Kind
+
+
+@dataclass(frozen=True, kw_only=True)
+class LoseBatch(BatchFault):
+    """The batch is thrown away and the next one handed out in its place, so that the epoch has one fewer."""
+
+    certifies: ClassVar = "samples that are lost are named: rank, update and ids"
+    does_not_certify: ClassVar = "anything of data sets that are not read by index: their samples have no ids"
+
+    kind: Literal["lose_batch"] = "lose_batch"
+
+    def read(self, reading: Reading) -> Any:
+        return reading.next()
+
+    def missing_effect(self, fired: Event, after: Sequence[Event]) -> str | None:
+        effect = effect_of(fired, after)
+        if effect is None:
+            return f"nothing is on record of a batch that was lost at {fired.where}"
+        then = next((event for event in after if event.kind in (Kind.BATCH, Kind.LOADER_END)), None)
+        if then is None:
+            return f"neither a batch nor the loader's end came after {fired.where}"
+        if then.kind == Kind.BATCH and effect["lost"] is not None and then.data["ids"] == effect["lost"]:
+            return f"the batch that should be lost was handed out at {then.where}"
+        return None
