@@ -88,6 +88,7 @@ def _parser() -> argparse.ArgumentParser:
 
     mutants = commands.add_parser("mutants", help="run every planted bug and print which check caught it")
     mutants.add_argument("of", nargs="?", choices=["bugs", "savers"], help="of scripts, or of savers (default: both)")
+    mutants.add_argument("--jobs", type=int, metavar="N", help="how many scripts at a time (default: one a core)")
     mutants.set_defaults(command=_mutants)
     return parser
 
@@ -139,7 +140,7 @@ def _mutants(options: argparse.Namespace) -> int:
     def show(row: Row) -> None:
         print(line(row), flush=True)
 
-    rows = try_all(planted_files(), show) if options.of != "savers" else []
+    rows = try_all(planted_files(), show, options.jobs) if options.of != "savers" else []
     rows += try_savers(show) if options.of != "bugs" else []
     too_few = thin(rows) if options.of != "savers" else []
     print("\n".join(summary(rows, too_few)))

@@ -11,12 +11,16 @@ Those in ``workloads/savers/`` are healthy: no crash harms them.
 
 from __future__ import annotations
 
+import os
 import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from importlib.util import find_spec
+from multiprocessing import get_context
+from multiprocessing.util import Finalize
 from pathlib import Path
 
 from harness.crashstates.command import work_directory
@@ -27,7 +31,7 @@ from harness.crashstates.ranks.session import Host
 from harness.crashstates.sweep import sweep
 from harness.crashstates.wording import report
 from harness.errors import HarnessError
-from harness.plan import Plan, make_plan
+from harness.plan import make_plan
 from harness.planted_savers import PlantedSaver, healthy_savers, planted_savers
 from harness.run import Session
 from harness.scenario import ExpectStates, load_scenario
@@ -72,22 +76,38 @@ def planted_files() -> list[Path]:
     return files
 
 
-def try_all(files: Sequence[Path], on_row: Callable[[Row], None]) -> list[Row]:
-    """Run each file's scenario; ``on_row`` hears of each as it ends."""
+def try_all(files: Sequence[Path], on_row: Callable[[Row], None], jobs: int | None = None) -> list[Row]:
+    """Run each file's scenario; ``on_row`` hears of each, in the order of the files.
+
+    Args:
+        jobs: how many at a time; None: one for each core.
+    """
     rows = []
-    with tempfile.TemporaryDirectory(prefix="chaos-mutants-") as store, Session(Path(store), Path(store)) as session:
-        for path in files:
-            plan = make_plan(load_scenario(path), device="cpu")
-            row = _try(session, plan, path.stem)
+    with (
+        tempfile.TemporaryDirectory(prefix="chaos-mutants-") as store,
+        # spawn: a launcher's parent process must not share what this one has open
+        ProcessPoolExecutor(jobs or os.cpu_count(), get_context("spawn"), _begin, (store,)) as pool,
+    ):
+        for row in pool.map(_try, files):
             rows.append(row)
             on_row(row)
     return rows
 
 
-def _try(session: Session, plan: Plan, name: str) -> Row:
+_session: Session  # of this worker process
+
+
+def _begin(store: str) -> None:
+    global _session
+    _session = Session(Path(store), Path(tempfile.mkdtemp(dir=store)))
+    Finalize(None, _session.__exit__, (None, None, None), exitpriority=100)  # before what multiprocessing ends
+
+
+def _try(file: Path) -> Row:
+    plan, name = make_plan(load_scenario(file), device="cpu"), file.stem
     guarantees = tuple(broken.guarantee for broken in plan.expect.broken)
     try:
-        result = session.run(plan)
+        result = _session.run(plan)
     except HarnessError as error:
         return Row(name=name, expected=guarantees, passed=False, found=f"not run: {error}", duration_s=0.0)
     return Row(
