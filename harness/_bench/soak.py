@@ -1,4 +1,4 @@
-"""Many clean warm runs, one after another: is there a false alarm, and does anything stay behind?
+"""Many clean warm runs of all workloads, by turns: is there a false alarm, and does anything stay behind?
 
     python -m harness._bench.soak [RUNS]
 
@@ -8,6 +8,7 @@ process's own children and open files are compared before the first run and afte
 
 from __future__ import annotations
 
+import itertools
 import sys
 import tempfile
 from collections import Counter
@@ -20,12 +21,7 @@ from harness.plan import make_plan
 from harness.run import Session
 from harness.scenario import load_scenario
 
-SCENARIO = """
-title = "nothing is injected: whatever is found broken is a false alarm"
-workload = "ddp_mlp"
-[expect]
-outcome = "clean"
-"""
+REGRESSION = Path(__file__).parents[2] / "scenarios" / "regression"
 
 
 def holdings() -> dict[str, set[str]]:
@@ -51,12 +47,12 @@ def soak(num_runs: int) -> int:
     durations_s = []
     with tempfile.TemporaryDirectory(prefix="chaos-soak-") as name:
         store = Path(name)
-        scenario = store / "clean.toml"
-        scenario.write_text(SCENARIO)
-        plan = make_plan(load_scenario(scenario), device="cpu")
+        files = sorted([*REGRESSION.glob("*_audit.toml"), *REGRESSION.glob("*_gradients.toml")])
+        scenarios = [load_scenario(file) for file in files]
+        plans = [make_plan(scenario, device="cpu") for scenario in scenarios if scenario.expect.outcome == "clean"]
         before = holdings()
         with Session(store, store / "runs") as session:
-            for _ in range(num_runs):
+            for _, plan in zip(range(num_runs), itertools.cycle(plans), strict=False):
                 result = session.run(plan)
                 outcomes[result.judgement.outcome] += 1
                 durations_s.append(result.duration_s)
@@ -71,8 +67,9 @@ def soak(num_runs: int) -> int:
             troubles += len(left)
             print(f"left behind, {what}: {sorted(left)}")
     durations_s.sort()
+    median_s = durations_s[len(durations_s) // 2]
     print(
-        f"{num_runs} runs: {dict(outcomes)}, median {durations_s[len(durations_s) // 2]:.2f} s; {troubles} left behind"
+        f"{num_runs} runs of {len(plans)} scenarios: {dict(outcomes)}, median {median_s:.2f} s; {troubles} left behind"
     )
     return troubles + num_runs - outcomes["passed"]
 

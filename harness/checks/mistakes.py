@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from harness.checks.sketches import Part, Vector, add, dot, head_count, head_sum, norm, reference, scaled
 
+MAX_DIFFERENCE = 0.05  # relative: beyond it a gradient is not what a mistake would give
+
 Parts = Mapping[int, Sequence[Part]]  # by rank
 
 
@@ -21,7 +23,7 @@ def name_mistake(
         is_everywhere: all ranks apply this one.
         before: what the rank applied in the update before; None: unknown.
     """
-    bound = 10 * tolerance
+    bound = min(10 * tolerance, MAX_DIFFERENCE)
     for words, vector in _mistakes(parts, None if is_everywhere else rank, before):
         size = norm(vector)
         if size and norm(add(applied, scaled(vector, -1.0))) <= bound * size:
