@@ -23,15 +23,16 @@ NUM_EVENTS = 50_000
 
 
 def measure() -> Iterator[Row]:
-    pairs_ms = [pair for _ in range(PROCESSES) for pair in _pairs_ms()]
-    added_us = [1e3 * (recorded - bare) for bare, recorded in pairs_ms]
-    added, bare_ms = statistics.median(added_us), statistics.median(bare for bare, _ in pairs_ms)
-    yield Row(
-        what="recording: what it adds to a step, in percent",
-        measured=added / bare_ms / 10,
-        budget=3.0,
-        detail=f"{added:.0f} +- {_error(added_us):.0f} us to {bare_ms:.1f} ms of CPU time, {len(added_us)} pairs",
-    )
+    for module, what in {"step_of_15_ms": "a step", "step_of_lm_tokens": "an update of lm_tokens"}.items():
+        pairs_ms = [pair for _ in range(PROCESSES) for pair in _pairs_ms(module)]
+        added_us = [1e3 * (recorded - bare) for bare, recorded in pairs_ms]
+        added, bare_ms = statistics.median(added_us), statistics.median(bare for bare, _ in pairs_ms)
+        yield Row(
+            what=f"recording: what it adds to {what}, in percent",
+            measured=added / bare_ms / 10,
+            budget=3.0,
+            detail=f"{added:.0f} +- {_error(added_us):.0f} us to {bare_ms:.1f} ms of CPU time, {len(added_us)} pairs",
+        )
     yield Row(
         what="recording: microseconds an event",
         measured=_event_us(),
@@ -46,12 +47,12 @@ def _error(values: list[float]) -> float:
     return 1.253 * (high - low) / 1.349 / math.sqrt(len(values))
 
 
-def _pairs_ms() -> list[tuple[float, float]]:
+def _pairs_ms(module: str) -> list[tuple[float, float]]:
     """CPU times of an update without recording and of one with it, measured in a process of its own."""
     with tempfile.TemporaryDirectory(prefix="chaos-bench-") as run_dir:
         write_plan(Plan(name="step", script="", ranks=1, expect=Expect(outcome="clean")), Path(run_dir))
         ended = subprocess.run(
-            [sys.executable, "-m", "harness._bench.step_of_15_ms", run_dir],
+            [sys.executable, "-m", f"harness._bench.{module}", run_dir],
             env=os.environ | {"WORLD_SIZE": "1", "OMP_NUM_THREADS": "1"},
             capture_output=True,
             text=True,
