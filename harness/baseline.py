@@ -269,6 +269,6 @@ def _from_json(raw: dict[str, Any]) -> Baseline:
         }
     for name in ("starts", "finals"):
         raw[name] = {int(rank): digests for rank, digests in raw[name].items()}
-    raw["effects"] = effects_from_json(raw["effects"])
+    raw["effects"] = effects_from_json(raw.get("effects", ()))
     raw["magnitudes"] = tuple(tuple(values) for values in raw["magnitudes"])
     return Baseline(**raw)

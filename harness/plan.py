@@ -200,8 +200,8 @@ def load_plan(run_dir: Path) -> Plan:
         if (gradient := raw.pop("gradient", None)) is not None:
             raw["gradient"] = Gradient(**{**gradient, "updates": tuple(gradient["updates"])})
         raw["faults"] = tuple(load_fault(f) for f in raw["faults"])
-        raw["effects"] = tuple(_effect(e) for e in raw["effects"])
-        raw["metric"] = raw["metric"] and _metric(raw["metric"])
+        raw["effects"] = tuple(_effect(e) for e in raw.get("effects", ()))
+        raw["metric"] = None if raw.get("metric") is None else _metric(raw["metric"])
         plan = Plan(expect=Expect(**expect), **raw)
         if problem := _problem(plan):
             raise ValueError(problem)
