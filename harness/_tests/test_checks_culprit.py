@@ -162,6 +162,17 @@ def test_a_stall_is_told_by_the_rank_that_waits() -> None:
     assert found.outcome == "valid", found
 
 
+def test_a_rank_that_stays_away_from_the_last_save_leaves_before_the_others() -> None:
+    away = load_fault({"kind": "skip_save", "rank": 1, "at": {"step": 8}})
+    story = run(faults=[away], expect="stops").start().updates(1, 8).fire(1, step=8, phase="save")
+    story.collective(0, "all_gather", phase="save", numel=8).exits(1, 0).cut_off()
+    history = story.history(exit_code=1)
+    (cause,) = diagnose(history)
+    assert (cause.rank, cause.step) == (1, 8)
+    found = GUARANTEES["CulpritNamed"].check(history, None)
+    assert found.outcome == "valid", found
+
+
 def wrong_rank() -> Story:
     """Rank 1 dies of itself before the fault on rank 0 shows."""
     story = run(faults=[fault("skip_collective", rank=0)], expect="stops").start().updates(1, 3)
