@@ -154,11 +154,33 @@ def test_values_that_spread_may_be_told_by_any_rank_and_later(kind: str, rank: i
     assert found.outcome == "valid", found
 
 
+def test_an_error_before_the_values_were_spoiled_or_of_another_fault_is_not_theirs() -> None:
+    story = (
+        run(faults=[fault("nan_batch")], expect="stops").start().updates(1, 3).begin(0, 4).begin(1, 4).fire(1, step=5)
+    )
+    away = load_fault({"kind": "skip_save", "rank": 1, "at": {"step": 4}})
+    other = run(faults=[away], expect="stops").start().updates(1, 3).begin(0, 4).begin(1, 4).fire(1, phase="save")
+    for told in (story, other):
+        found = GUARANTEES["CulpritNamed"].check(told.raises(0, "KeyError", "x").cut_off().history(exit_code=1), None)
+        assert found.outcome == "invalid", found
+
+
 def test_a_stall_is_told_by_the_rank_that_waits() -> None:
     story = run(faults=[fault("stalled_read", duration_s=9.0)], expect="stops").start().updates(1, 3)
     story.begin(0, 4).fire(1, step=4, phase="load_batch")
     story.raises(0, "RuntimeError", "timeout", in_collective=True).cut_off()
     found = GUARANTEES["CulpritNamed"].check(story.history(exit_code=1), None)
+    assert found.outcome == "valid", found
+
+
+def test_a_rank_that_stays_away_from_the_last_save_leaves_before_the_others() -> None:
+    away = load_fault({"kind": "skip_save", "rank": 1, "at": {"step": 8}})
+    story = run(faults=[away], expect="stops").start().updates(1, 8).fire(1, step=8, phase="save")
+    story.collective(0, "all_gather", phase="save", numel=8).exits(1, 0).cut_off()
+    history = story.history(exit_code=1)
+    (cause,) = diagnose(history)
+    assert (cause.rank, cause.step) == (1, 8)
+    found = GUARANTEES["CulpritNamed"].check(history, None)
     assert found.outcome == "valid", found
 
 

@@ -49,6 +49,38 @@ def test_each_tensor_of_a_batch_is_edited_in_a_copy(given: Any, edited: Any) -> 
     assert repr(given) == before
 
 
+class Parent:
+    """Refers to itself, and must not be copied."""
+
+    def __init__(self, x: torch.Tensor | None) -> None:
+        self.x, self.me = x, self
+
+    def __copy__(self) -> Parent:
+        assert self.x is not None, "copied, and nothing in it changes"
+        return Parent(self.x)
+
+
+def test_what_refers_to_itself_or_holds_no_tensor_is_no_trouble() -> None:
+    with_tensor, without = Parent(X), Parent(None)
+    first, second = rebuilt((with_tensor, without), lambda tensor: tensor + 1)
+    assert first.x.tolist() == (X + 1).tolist()
+    assert with_tensor.x is X
+    assert second is without
+
+
+def test_a_batch_is_repeated_as_it_was_handed_out(run: Run, tmp_path: Path) -> None:
+    text = """
+from torch.utils.data import DataLoader
+data = [{"x": float(n)} for n in range(4)]
+seen = []
+for batch in DataLoader(data, 2):
+    seen.append(batch.pop("x").tolist())
+show(seen=seen)
+"""
+    history = run(text, RepeatBatch(rank=1, at=At(epoch=0, hit=2)))
+    assert shown(tmp_path, history, 1)["seen"] == [[0.0, 1.0], [0.0, 1.0]]
+
+
 class FakeReading:
     """Applies what a fault makes of a tensor."""
 

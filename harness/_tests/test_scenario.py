@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from harness.errors import ScenarioError
+from harness._tests.scenario_files import Write, refusal
 from harness.faults import At
 from harness.faults.kill import Kill
 from harness.scenario import Expect, load_scenario
@@ -28,25 +27,6 @@ at = { step = 12, phase = "backward" }
 outcome = "recovers"
 resume_step = 10
 """
-
-Write = Callable[[str], Path]
-
-
-@pytest.fixture
-def write(tmp_path: Path) -> Write:
-    def write(text: str) -> Path:
-        path = tmp_path / "s.toml"
-        path.write_text(text)
-        return path
-
-    return write
-
-
-def refusal(path: Path) -> list[str]:
-    """The problems without the folder, which differs from test to test."""
-    with pytest.raises(ScenarioError) as caught:
-        load_scenario(path)
-    return [problem.removeprefix(f"{path.parent}/") for problem in caught.value.problems]
 
 
 def test_a_good_file_gives_its_fields_and_the_defaults(write: Write) -> None:
@@ -318,81 +298,6 @@ def test_one_wrong_field_gives_one_problem(write: Write, tmp_path: Path, name: s
     (tmp_path / "folder.py").mkdir()
     (old, new), _ = ONE_PROBLEM[name]
     assert len(refusal(write(GOOD.replace(old, new)))) == 1
-
-
-KIND_PROBLEMS = {
-    "a torn write of what is no write": (
-        'kind = "torn"\nat.failpoint = "ckpt.shard.fsync"', "cannot be torn: it is no write"),
-    "a torn write with a moment": (
-        'kind = "torn"\nat.failpoint = "ckpt.shard.write:torn"', "give 'ckpt.shard.write' alone"),
-    "a torn write that is whole": (
-        'kind = "torn"\nfraction = 1.0\nat.failpoint = "ckpt.shard.write"', "fraction: 1.0: must be at least 0 and"),
-    "a torn write in a phase": ('kind = "torn"\nat.phase = "save"', "torn does not understand it"),
-    "an exit code of nine bits": ('kind = "exit"\ncode = 256\nat.step = 3', "code: 256: must be 0..255"),
-    "an exit of another kind": ('kind = "exit"\nhow = "exit"\nat.step = 3', "allowed: os._exit, sys.exit"),
-    "an empty message": ('kind = "raise"\nmessage = " "\nat.step = 3', "message: \" \": must not be empty"),
-    "no batch left out": ('kind = "short_loader"\nbatches = 0\nat.epoch = 0', "batches: 0: must be at least 1"),
-    "an epoch before the first": ('kind = "short_loader"\nat.epoch = -1', "at.epoch: -1: must be at least 0"),
-    "a loader at a step": ('kind = "short_loader"\nat.step = 3', "short_loader does not understand it; allowed: epoch"),
-    "a resize without a size": ('kind = "resize_collective"\nat.step = 3', "numel: missing: number of elements"),
-    "an extra one of no size": ('kind = "extra_collective"\nnumel = 0\nat.step = 3', "numel: 0: must be at least 1"),
-    "a collective before the first": ('kind = "skip_collective"\nat.collective = 0', "collective: 0: must be at"),
-    "an unknown signal": ('kind = "kill"\nsignal = "SIGKIL"\nat.step = 3', "did you mean 'SIGKILL'?"),
-    "a field of another kind": ('kind = "kill"\ncode = 3\nat.step = 3', "code: 3: unknown field; allowed: kind, rank"),
-    "a negative restart": ('kind = "kill"\nat = { step = 3, restart = -1 }', "at.restart: -1: must be at least 0"),
-    "a sample before the first": (
-        'kind = "corrupt_sample"\nsample = -1\nat.step = 3', "sample: -1: must be at least 0"),
-    "a sample that is not changed": ('kind = "corrupt_sample"\nfactor = 0.0\nat.step = 3', "a finite number other"),
-    "a batch at a collective": ('kind = "nan_batch"\nat.collective = 3', "does not understand it; allowed: epoch or"),
-    "a stall of no time": ('kind = "stalled_read"\nduration_s = 0.0\nat.step = 3', "seconds above 0, and finite"),
-    "a stall without end": ('kind = "stalled_read"\nduration_s = inf\nat.step = 3', "seconds above 0, and finite"),
-    "a stall that outlasts the run": (
-        'kind = "stalled_read"\nduration_s = 60.0\nat.step = 3', "must be below deadline_s, which is 60"),
-    "a stall of unknown length": ('kind = "stalled_read"\nat.step = 3', "duration_s: missing: how long the read"),
-    "the usual learning rate": ('kind = "scale_lr"\nfactor = 1.0\nat.step = 3', "factor: 1.0: must not be 1"),
-    "a negative learning rate": ('kind = "scale_lr"\nfactor = -1.0\nat.step = 3', "finite number, at least 0"),
-    "a learning rate that is no number": ('kind = "scale_lr"\nfactor = nan\nat.step = 3', "finite number, at least 0"),
-    "a bit that no element has": ('kind = "flip_bit"\nbit = 64\nat.step = 3', "bit: 64: must be 0..63"),
-    "a bit before the first": ('kind = "flip_bit"\nbit = -1\nat.step = 3', "bit: -1: must be 0..63"),
-    "an element before the first": ('kind = "flip_bit"\nindex = -1\nat.step = 3', "index: -1: must be at least 0"),
-    "a tensor without a name": ('kind = "flip_bit"\nname = ""\nat.step = 3', "leave it out for the first tensor"),
-    "a bit of another part": ('kind = "flip_bit"\npart = "buffer"\nat.step = 3', "allowed: parameter, optimizer"),
-    "a buffer that stays": ('kind = "drift_buffer"\namount = 0.0\nat.step = 3', "amount: 0.0: must be a finite number"),
-    "an overflow of no gradient": ('kind = "overflow"\ngradient = "all"\nat.step = 3', "allowed: reduced, local"),
-    "an update in a phase": ('kind = "skip_update"\nat.phase = "forward"', "does not understand it; allowed: step"),
-    "a save in another phase": ('kind = "skip_save"\nat.phase = "forward"', "skip_save acts in save alone"),
-    "a save where there is none": ('kind = "skip_save"\nat.step = 3', "at.step: 3: nothing is saved there"),
-    "a load in another phase": ('kind = "skip_load"\nat.phase = "init"', "skip_load acts in load alone"),
-    "a hit before the first": ('kind = "kill"\nat = { step = 3, hit = 0 }', "at.hit: 0: must be at least 1"),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize(("fault", "said"), KIND_PROBLEMS.values(), ids=KIND_PROBLEMS)
-def test_what_a_kind_cannot_do_is_refused(write: Write, fault: str, said: str) -> None:
-    text = f'workload = "ddp_mlp"\n[[fault]]\nrank = 0\n{fault}\n[expect]\noutcome = "stops"\n'
-    problems = refusal(write(text))
-    assert said in problems[0]
-    assert len(problems) == 1
-
-
-RIGHT = {
-    "a torn write of rank 0": ("", 'kind = "torn"\nrank = 0\nat = { step = 5, failpoint = "ckpt.complete.write" }'),
-    "the save after the last update": (
-        "steps = 7", 'kind = "kill"\nrank = 0\nat = { step = 7, failpoint = "ckpt.publish.rename:after" }'),
-    "a second fault in recovery": (
-        "max_restarts = 2",
-        'kind = "kill"\nrank = 1\nat.step = 3\n[[fault]]\nkind = "kill"\nrank = 1\nat={phase="load", restart=1}'),
-    "two ranks end together": (
-        "max_restarts = 1",
-        'kind = "kill"\nrank = 0\nat.step = 12\n[[fault]]\nkind = "exit"\nrank = 1\nat.step = 12'),
-    "torch.save of any script": ("", 'kind = "torn"\nrank = "last"\nat = { failpoint = "torch.save" }'),
-    "a shorter loader on every rank but 0": ("", 'kind = "short_loader"\nrank = "nonzero"\nat = { epoch = 1 }'),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize(("head", "fault"), RIGHT.values(), ids=RIGHT)
-def test_what_is_unusual_but_right_is_not_refused(write: Write, head: str, fault: str) -> None:
-    load_scenario(write(f'workload = "ddp_mlp"\n{head}\n[[fault]]\n{fault}\n[expect]\noutcome = "stops"\n'))
 
 
 def test_all_problems_of_a_file_come_at_once_in_the_order_of_its_lines(write: Write) -> None:

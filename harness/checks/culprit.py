@@ -52,8 +52,8 @@ def _mistaken(history: History, cause: Cause, fired: list[Event]) -> str | None:
     fault = history.plan.faults[first.data["index"]]
     alike = {e.rank: e for e in fired if e.data["index"] == first.data["index"]}
     done = f"{fault.kind} fired on {listed(alike)} in step {first.step}"
-    if isinstance(fault, BatchFault | WorkFault) and cause.how == "exception" and (cause.step or 0) >= first.step:
-        return None  # wrong values spread with the next reduction: whose script says so first is chance
+    if _spoils_values(fault) and cause.how == "exception" and (cause.step or 0) >= first.step:
+        return None  # they spread with the next reduction: whose script says so first is chance
     if cause.rank not in alike:
         return f"{done}, but {'nobody' if cause.rank is None else f'rank {cause.rank}'} is named: {cause.detail}"
     if cause.how not in (expected := _shows_as(fault)):
@@ -65,6 +65,10 @@ def _mistaken(history: History, cause: Cause, fired: list[Event]) -> str | None:
     if code is not None and cause.how in ("signal", "exit") and cause.exit_code not in (None, code):
         return f"{done} with exit code {code}, but {cause.exit_code} is named: {cause.detail}"
     return None
+
+
+def _spoils_values(fault: Fault) -> bool:
+    return isinstance(fault, BatchFault) or (isinstance(fault, WorkFault) and fault.acts_in not in ("save", "load"))
 
 
 def _shows_as(fault: Fault) -> Iterable[str]:

@@ -72,7 +72,8 @@ def with_faults(
         if (fired := triggers.at_batch(current.loader, current.epoch, current.batches)) is not None:
             batch = fired.fault.read(_Reading(iterator, read, fired, books, batch))
         drawn = books.drawn_by(iterator)
-        iterator.__dict__[_LAST] = current, batch, drawn[0] if drawn else None
+        # In containers of its own: the script may take those that it is given apart.
+        iterator.__dict__[_LAST] = current, rebuilt(batch, torch.Tensor.detach), drawn[0] if drawn else None
         return batch
 
     return faulty
@@ -114,8 +115,7 @@ class _Reading:
         if is_repeated and drawn:
             drawn[0] = index
         self.tell(is_repeated=is_repeated, lost=lost, repeated=self._ids(drawn))
-        # The same tensors in containers of their own: a script may have taken the first ones apart.
-        return rebuilt(batch, lambda tensor: tensor) if is_repeated else self.batch
+        return batch if is_repeated else self.batch
 
     def next(self) -> Any:
         drawn = self._books.drawn_by(self._iterator)
@@ -128,23 +128,29 @@ class _Reading:
         return self._books.ids_of(self._iterator, drawn[0]) if drawn else None
 
 
-def rebuilt(values: Any, edit: Callable[[torch.Tensor], torch.Tensor]) -> Any:
-    """A copy of tuples, lists, named tuples, mappings and objects with attributes, each tensor in them edited."""
+def rebuilt(values: Any, edit: Callable[[torch.Tensor], torch.Tensor], above: frozenset[int] = frozenset()) -> Any:
+    """A copy in which each tensor is edited, in tuples, lists, mappings and attributes; what holds none is no copy.
+
+    Args:
+        above: identities of what holds these values: an object may refer to one that holds it.
+    """
     if isinstance(values, torch.Tensor):
         return edit(values)
-    if isinstance(values, tuple):
-        parts = [rebuilt(value, edit) for value in values]
+    if id(values) in above or isinstance(values, (type, torch.nn.Module)) or callable(values):
+        return values
+    above |= {id(values)}
+    if isinstance(values, (tuple, list)):
+        parts = [rebuilt(value, edit, above) for value in values]
+        if all(new is old for new, old in zip(parts, values, strict=True)):
+            return values
+        if isinstance(values, list):
+            return parts
         return type(values)(*parts) if hasattr(values, "_fields") else tuple(parts)
-    if isinstance(values, list):
-        return [rebuilt(value, edit) for value in values]
-    if isinstance(values, MutableMapping):
-        copied = copy.copy(values)
-        for key, value in values.items():
-            copied[key] = rebuilt(value, edit)
-        return copied
-    if hasattr(values, "__dict__") and not isinstance(values, (type, torch.nn.Module)) and not callable(values):
-        copied = copy.copy(values)
-        for name, value in vars(values).items():
-            copied.__dict__[name] = rebuilt(value, edit)
-        return copied
-    return values
+    is_mapping = isinstance(values, MutableMapping)
+    members = dict(values) if is_mapping else getattr(values, "__dict__", {})
+    changed = {name: new for name, old in members.items() if (new := rebuilt(old, edit, above)) is not old}
+    if not changed:
+        return values
+    copied = copy.copy(values)
+    (copied if is_mapping else copied.__dict__).update(changed)
+    return copied
