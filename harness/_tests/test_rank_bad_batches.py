@@ -19,7 +19,7 @@ from harness.faults.nan_batch import NanBatch
 from harness.faults.repeat_batch import RepeatBatch
 from harness.faults.stalled_read import StalledRead
 from harness.history import History
-from harness.rank.bad_batches import rebuilt
+from harness.rank.batches import rebuilt
 from harness.wire import Kind
 
 Pair = namedtuple("Pair", "x y")

@@ -5,15 +5,14 @@ Installed only in a process that has such a fault to come.
 
 from __future__ import annotations
 
-import copy
 from collections import deque
-from collections.abc import Callable, MutableMapping
+from collections.abc import Callable
 from typing import Any, Protocol
 
 import torch
 
 from harness.faults.batch import BatchFault
-from harness.rank.batches import Batch, WaitingBatches
+from harness.rank.batches import Batch, WaitingBatches, rebuilt
 from harness.rank.steps import Steps
 from harness.rank.triggers import Fired, Triggers
 
@@ -126,31 +125,3 @@ class _Reading:
 
     def _ids(self, drawn: deque[Any]) -> list[int] | None:
         return self._books.ids_of(self._iterator, drawn[0]) if drawn else None
-
-
-def rebuilt(values: Any, edit: Callable[[torch.Tensor], torch.Tensor], above: frozenset[int] = frozenset()) -> Any:
-    """A copy in which each tensor is edited, in tuples, lists, mappings and attributes; what holds none is no copy.
-
-    Args:
-        above: identities of what holds these values: an object may refer to one that holds it.
-    """
-    if isinstance(values, torch.Tensor):
-        return edit(values)
-    if id(values) in above or isinstance(values, (type, torch.nn.Module)) or callable(values):
-        return values
-    above |= {id(values)}
-    if isinstance(values, (tuple, list)):
-        parts = [rebuilt(value, edit, above) for value in values]
-        if all(new is old for new, old in zip(parts, values, strict=True)):
-            return values
-        if isinstance(values, list):
-            return parts
-        return type(values)(*parts) if hasattr(values, "_fields") else tuple(parts)
-    is_mapping = isinstance(values, MutableMapping)
-    members = dict(values) if is_mapping else getattr(values, "__dict__", {})
-    changed = {name: new for name, old in members.items() if (new := rebuilt(old, edit, above)) is not old}
-    if not changed:
-        return values
-    copied = copy.copy(values)
-    (copied if is_mapping else copied.__dict__).update(changed)
-    return copied

@@ -7,8 +7,9 @@ as a rule) their addresses tell; where they were copied, order does.
 
 from __future__ import annotations
 
+import copy
 import weakref
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, MutableMapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -128,3 +129,31 @@ def _add_addresses(values: Any, found: set[int]) -> None:
     elif isinstance(values, Mapping):
         for value in values.values():
             _add_addresses(value, found)
+
+
+def rebuilt(values: Any, edit: Callable[[torch.Tensor], torch.Tensor], above: frozenset[int] = frozenset()) -> Any:
+    """A copy in which each tensor is edited, in tuples, lists, mappings and attributes; what holds none is no copy.
+
+    Args:
+        above: identities of what holds these values: an object may refer to one that holds it.
+    """
+    if isinstance(values, torch.Tensor):
+        return edit(values)
+    if id(values) in above or isinstance(values, (type, torch.nn.Module)) or callable(values):
+        return values
+    above |= {id(values)}
+    if isinstance(values, (tuple, list)):
+        parts = [rebuilt(value, edit, above) for value in values]
+        if all(new is old for new, old in zip(parts, values, strict=True)):
+            return values
+        if isinstance(values, list):
+            return parts
+        return type(values)(*parts) if hasattr(values, "_fields") else tuple(parts)
+    is_mapping = isinstance(values, MutableMapping)
+    members = dict(values) if is_mapping else getattr(values, "__dict__", {})
+    changed = {name: new for name, old in members.items() if (new := rebuilt(old, edit, above)) is not old}
+    if not changed:
+        return values
+    copied = copy.copy(values)
+    (copied if is_mapping else copied.__dict__).update(changed)
+    return copied

@@ -20,7 +20,7 @@ from typing import Any
 
 import torch
 
-from harness.rank.batches import EARLIER, Batch
+from harness.rank.batches import EARLIER, Batch, rebuilt
 from harness.rank.recorder import Recorder
 from harness.wire import Kind
 
@@ -146,9 +146,13 @@ class Gradients:
         before = kept.random_states[0]
         before.set()
         device = next(iter(parameters.values())).device
+
+        def to_double(tensor: torch.Tensor) -> torch.Tensor:
+            return tensor.to(device, torch.float64 if tensor.is_floating_point() else tensor.dtype)
+
         heads = {}
         with torch.enable_grad():
-            found = self._losses(twin, _in_double(kept.content, device))
+            found = self._losses(twin, rebuilt(kept.content, to_double))
             has_drawn = not before.is_now()
             losses = [_loss(name, given) for name, given in found.items()]
             for number, (name, total, count, weight) in enumerate(losses, start=1):
@@ -218,16 +222,3 @@ def _in_float64() -> Iterator[None]:
             random.setstate(state)
             for kind, was_enabled in autocast:
                 torch.set_autocast_enabled(kind, was_enabled)
-
-
-def _in_double(value: Any, device: torch.device) -> Any:
-    """The same batch on ``device``, its floating-point tensors in float64."""
-    if isinstance(value, torch.Tensor):
-        return value.to(device, torch.float64 if value.is_floating_point() else value.dtype)
-    if isinstance(value, Mapping):
-        return {key: _in_double(item, device) for key, item in value.items()}
-    if isinstance(value, tuple) and hasattr(value, "_fields"):
-        return type(value)(*(_in_double(item, device) for item in value))
-    if isinstance(value, (list, tuple)):
-        return type(value)(_in_double(item, device) for item in value)
-    return value
