@@ -82,6 +82,11 @@ class WaitingBatches:
             used, self._batches = self._batches, []
             return used
         given = addresses(inputs)
+        oldest, *later = self._batches
+        is_next = not oldest.addresses.isdisjoint(given) and all(batch.addresses.isdisjoint(given) for batch in later)
+        if is_next and not is_first:  # as a rule: micro-batches that were read together, one after the other
+            self._batches = later
+            return [oldest]
         # Of equal addresses the newest counts: a batch that was passed over is freed, and the next one takes its place.
         matched = {b.loader: i for i, b in enumerate(self._batches) if b.addresses & given}
         used, waiting = [], []
