@@ -198,7 +198,7 @@ def load_plan(run_dir: Path) -> Plan:
         for name in ("args", "preload", "guarantees"):
             raw[name] = tuple(raw[name])
         if (gradient := raw.pop("gradient", None)) is not None:
-            raw["gradient"] = Gradient(**{**gradient, "updates": tuple(gradient["updates"])})
+            raw["gradient"] = Gradient(**{**gradient, "updates": gradient["updates"] and tuple(gradient["updates"])})
         raw["faults"] = tuple(load_fault(f) for f in raw["faults"])
         raw["effects"] = tuple(_effect(e) for e in raw.get("effects", ()))
         raw["metric"] = None if raw.get("metric") is None else _metric(raw["metric"])

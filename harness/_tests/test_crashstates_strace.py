@@ -202,9 +202,12 @@ def test_ends_of_processes_are_kept_and_signals_are_passed_over() -> None:
         "7 1.7 +++ killed by SIGKILL +++\n"
         "8 1.8 +++ exited with 3 +++\n"
         "9 1.9 read(4,  <detached ...>\n"
+        "5 1.91 ???() = ?\n"
+        "6 1.92 ???( <unfinished ...>\n"
+        "6 1.93 +++ killed by SIGKILL +++\n"
     )
     assert calls == []
-    assert log.ends == {7: "killed by SIGKILL", 8: "exited with 3"}
+    assert log.ends == {6: "killed by SIGKILL", 7: "killed by SIGKILL", 8: "exited with 3"}
 
 
 def test_a_thread_that_calls_execve_goes_on_under_its_process_s_number() -> None:

@@ -170,7 +170,7 @@ def test_training_is_not_changed_by_looking(run: Run, tmp_path: Path) -> None:
     ("text", "words"),
     [
         pytest.param("raise KeyError('x')", "KeyError: 'x'", id="it cannot be read"),
-        pytest.param("def loss(model, batch): ...", "KeyError: 'losses'", id="it has no losses"),
+        pytest.param("def loss(model, batch): ...", "has no function losses(model, batch)", id="it has no losses"),
         pytest.param(
             "def losses(model, batch): return {'a': (model(batch[0]).sum(),)}", "wanted is (sum, count)", id="no count"
         ),
@@ -204,3 +204,67 @@ def test_an_update_that_a_scaler_leaves_out_uses_no_samples(run: Run, tmp_path: 
     assert [len(event.data["ids"]) for event in skipped] == [8] * len(skipped)
     assert [len(ran.sample_ids(0, step)) for step in (1, 2, 3)] == [8, 8, 8]
     assert found.outcome != "unknown", found
+
+
+SMALL = """
+from torch.utils.checkpoint import checkpoint
+from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
+
+class Model(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.body, self.head = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Tanh()), torch.nn.Linear(8, 2)
+    def forward(self, x):
+        return self.head(checkpoint(lambda y: self.body[1](self.body[0](y)), x, use_reentrant=False))
+
+dist.init_process_group("gloo")
+torch.manual_seed(0)
+dataset = TensorDataset(torch.randn(16, 4), torch.randint(2, (16,)))
+loader = DataLoader(dataset, 2, sampler=DistributedSampler(dataset))
+ddp = torch.nn.parallel.DistributedDataParallel(Model())
+optimizer = torch.optim.SGD(ddp.parameters(), lr=0.1)
+for x, y in loader:
+    optimizer.zero_grad()
+    loss = torch.nn.functional.cross_entropy(ddp(x), y)
+    AGAIN
+    loss.backward()
+    optimizer.step()
+del ddp, loss
+dist.destroy_process_group()
+"""
+
+
+def run_small(run: Run, again: str = "pass", **gradient: Any) -> Verdict:
+    history = run(SMALL.replace("AGAIN", again), gradient=Gradient(losses=CLASSES, **gradient))
+    assert history.outcome.exit_code == 0
+    return GUARANTEES["GradientRight"].check(history, None)
+
+
+def test_what_is_computed_again_in_the_backward_pass_is_no_other_model(run: Run) -> None:
+    assert run_small(run, updates=(1, 2, 3, 4)).outcome == "valid"
+
+
+def test_a_model_that_is_called_more_often_than_losses_does_is_not_judged(run: Run) -> None:
+    found = run_small(run, "loss = loss + ddp(x).square().mean()")
+    assert found.outcome == "unknown"
+    assert "the script calls its model 2 times in the update, losses() 1 times" in found.reason
+
+
+def test_an_update_that_is_asked_for_and_never_comes_is_told(run: Run) -> None:
+    found = run_small(run, updates=(1, 99))
+    assert (found.outcome, found.reason) == ("unknown", "of gradient.updates, 99 did not come on all ranks")
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        pytest.param("(model(batch[0]).sum(), 0)", "a sum of", id="a count of 0"),
+        pytest.param("(model(batch[0]).sum().detach(), 2)", "no gradient: is it detached?", id="detached"),
+    ],
+)
+def test_losses_that_cannot_be_meant_accuse_nobody(run: Run, tmp_path: Path, given: str, words: str) -> None:
+    file = tmp_path / "losses.py"
+    file.write_text(f"def losses(model, batch): return {{'a': {given}}}")
+    _, found = run_with(run, tmp_path, "ddp_mlp", "--steps", "3", losses=str(file))
+    assert found.outcome == "unknown"
+    assert words in found.reason

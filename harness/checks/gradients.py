@@ -18,7 +18,9 @@ from harness.history import Baseline, History
 from harness.scenario import Gradient
 from harness.wire import Event, Kind
 
-SMALL = 1e-2  # a parameter's gradient below this share of the whole is compared as if it were so large
+# Of a single parameter's gradient more may differ, and below this share of the whole it is compared as if so large.
+OF_ONE, SMALL = 3.0, 0.1
+HALF_PRECISION = 0.1  # relative: so much may be rounding, in half precision
 REDUCES = frozenset({"all_reduce", "reduce_scatter", "reduce"})
 
 
@@ -53,6 +55,8 @@ def gradient_right(history: History, _: Baseline | None) -> Verdict:
     found = _complete(history, events)
     if not found:
         return unknown("no update's gradients are on record of all ranks; does one of gradient.updates come?")
+    if missing := sorted(set(wanted.updates or ()) - {judged.place[1] for judged in found}):
+        return unknown(f"of gradient.updates, {', '.join(map(str, missing))} did not come on all ranks")
     largest = 0.0
     before: dict[tuple[int, int], Judged] = {}
     for judged in found:
@@ -101,19 +105,21 @@ def _compare(
         factor = dot(applied, right) / (dot(right, right) or 1.0)
         is_clipped = 0 < factor < 1 - wanted.tolerance
         bound = wanted.clip_norm * (1 + 1e-3)
-        if event.data["norm"] > bound or (is_clipped and event.data["norm"] < wanted.clip_norm * (1 - 1e-3)):
-            clipped = f"its norm is {event.data['norm']:.4g}, {factor:.4g} times the right one's, and clip_norm "
-            clipped += f"{wanted.clip_norm:g}; are gradients unscaled before they are clipped, on all ranks alike?"
+        if event.data["norm"] > bound:
+            clipped = f"its norm is {event.data['norm']:.4g}, and clip_norm says at most {wanted.clip_norm:g}"
+        elif is_clipped and event.data["norm"] < wanted.clip_norm * (1 - 1e-3):
+            clipped = f"it was clipped to {event.data['norm']:.4g}, and clip_norm says {wanted.clip_norm:g}; "
+            clipped += "are gradients unscaled before they are clipped, on all ranks alike?"
         expected = scaled(right, factor) if is_clipped else right
     difference = add(applied, scaled(expected, -1.0))
     total = norm(expected)
     odd = [
         name
         for name, part, own in zip(event.data["names"], difference.parts, expected.parts, strict=True)
-        if not norm(part) <= wanted.tolerance * (norm(own) + SMALL * total)  # NaN is odd as well
+        if not norm(part) <= wanted.tolerance * (OF_ONE * norm(own) + SMALL * total)  # NaN is odd as well
     ]
     relative = norm(difference) / total if total else float(norm(difference) > 0)
-    if not odd and not clipped:
+    if not odd and not clipped and relative <= wanted.tolerance:
         return None, relative
     if (drawing := _drawn_elsewhere(judged)) is not None:
         return drawing, relative
@@ -130,6 +136,8 @@ def _compare(
     if not math.isfinite(norm(applied)):
         known = f"the gradient is {norm(applied)}"
     what = clipped or known or _where(odd, event.data["names"])
+    if not clipped and wanted.tolerance < relative < HALF_PRECISION:
+        what += "; if the script computes in half precision, state tolerance = 2e-2"
     return (
         invalid(
             f"update {event.step}, {listed(alike or [rank])}: {what}",
@@ -154,6 +162,8 @@ def _is_same(a: Vector, b: Vector) -> bool:
 
 
 def _where(odd: list[str], names: list[str]) -> str:
+    if not odd:
+        return "the gradient is not that of its samples"
     where = "all parameters" if len(odd) == len(names) else ", ".join(odd[:5]) + (", ..." if len(odd) > 5 else "")
     return f"the gradient is not that of its samples in {where}"
 

@@ -30,7 +30,11 @@ def name_mistake(
             return words
     for words, vector in _up_to_a_factor(parts, None if is_everywhere else rank):
         factor = dot(applied, vector) / (dot(vector, vector) or 1.0)
-        if norm(applied) and norm(add(applied, scaled(vector, -factor))) <= bound * norm(applied):
+        if (
+            abs(factor - 1) > bound
+            and norm(applied)
+            and norm(add(applied, scaled(vector, -factor))) <= bound * norm(applied)
+        ):
             return f"{words} times {factor:.6g}{_hint(factor, parts)}"
     return None
 
@@ -143,6 +147,8 @@ def _hint(factor: float, parts: Parts) -> str:
     known = {float(world): "the number of ranks", 1 / world: "1 over the number of ranks"}
     for window in windows - {1}:
         known |= {float(window): "the number of micro-batches", 1 / window: "1 over the number of micro-batches"}
+    if 0 < factor < 1 and factor not in known:
+        known[factor] = "less than 1: if the script clips its gradients, state clip_norm"
     return next((f", which is {words}" for value, words in known.items() if abs(factor - value) < 1e-3 * value), "")
 
 

@@ -37,21 +37,18 @@ class _TrainedOn(WaitingBatches):
 
     def __init__(self) -> None:
         super().__init__()
-        self.data_sets: dict[int, Any] = {}  # of each loader, by its number
-        self._trained_on: list[Any] = []
+        # Identities: whoever holds a data set of the script's own class holds the script's names, DDP object and all.
+        self.data_sets: dict[int, int] = {}  # of each loader, by its number
+        self._trained_on: set[int] = set()
 
     def trained_on(self, inputs: Any, *, is_first: bool) -> list[Batch]:
         used = super().trained_on(inputs, is_first=is_first)
-        new = [self.data_sets[b.loader] for b in used if not self._knows(self.data_sets[b.loader])]
-        self._trained_on += new
+        self._trained_on |= {self.data_sets[batch.loader] for batch in used}
         return used
 
     def may_train_on(self, loader: int) -> bool:
         """Whether a batch of this loader is one to train on, as far as can be told."""
-        return not self._trained_on or self._knows(self.data_sets[loader])
-
-    def _knows(self, data_set: Any) -> bool:
-        return any(known is data_set for known in self._trained_on)
+        return not self._trained_on or self.data_sets[loader] in self._trained_on
 
 
 def with_faults(
@@ -65,7 +62,7 @@ def with_faults(
         current = books.pass_of(iterator)
         if current is None:
             return batch
-        trained_on.data_sets[current.loader] = iterator._dataset
+        trained_on.data_sets[current.loader] = id(iterator._dataset)
         if not trained_on.may_train_on(current.loader):
             return batch
         if (fired := triggers.at_batch(current.loader, current.epoch, current.batches)) is not None:

@@ -12,10 +12,13 @@ from __future__ import annotations
 import copy
 import random
 import runpy
+import sys
+import traceback
 import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -27,8 +30,6 @@ from harness.wire import Kind
 NUM_SIGNS = 4  # random vectors a parameter
 MAX_KEPT_NUMEL = 1_000_000  # of a parameter whose vectors are kept from one update to the next
 FIRST_UPDATES = 2  # of each launch, where the scenario names no steps
-
-Losses = Callable[[torch.nn.Module, Any], Mapping[str, Any]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +52,19 @@ class _RandomState:
         now = self.now()
         is_same_cuda = self.cuda is None or (now.cuda is not None and self.cuda.equal(now.cuda))
         return self.cpu.equal(now.cpu) and is_same_cuda
+
+
+class _Calls:
+    """Counts the calls of a model, as a hook of it; a copy of the model is not counted here."""
+
+    def __init__(self) -> None:
+        self.number = 0
+
+    def __call__(self, *_: Any) -> None:
+        self.number += 1
+
+    def __deepcopy__(self, _: Any) -> _Calls:
+        return _Calls()
 
 
 @dataclass(slots=True)
@@ -79,23 +93,45 @@ class Gradients:
         self._num_recorded = 0
         self._is_done = False  # no later update is to be recorded
         self._error: str | None = None
+        self._calls = _Calls()  # of the script's model, for the update that is being made
+        self._counted: set[int] = set()  # identities of models whose calls are counted
+        self._file = losses_file
+        sys.path.insert(0, str(Path(losses_file).parent))  # as for a script: it may import what lies beside it
         try:
-            self._losses: Losses = runpy.run_path(losses_file)["losses"]
+            self._losses: Any = runpy.run_path(losses_file).get("losses")
+            if not callable(self._losses):
+                self._error = f"{losses_file} has no function losses(model, batch)"
         except BaseException as error:  # the user's file: it may also call sys.exit
-            self._error = f"{losses_file}: {type(error).__name__}: {error}"
+            self._error = self._said(error)
+        finally:
+            sys.path.remove(str(Path(losses_file).parent))
 
     def handed_out(self, batch: Batch, content: Any) -> None:
         if not self._is_done:
             self._kept[id(batch)] = _Kept(batch, copy.deepcopy(content))  # scripts may change theirs in place
 
-    def called_with(self, batches: list[Batch]) -> None:
+    def called_with(self, model: torch.nn.Module, batches: list[Batch]) -> None:
         """The model is about to be called with these."""
+        if id(model) not in self._counted:
+            self._counted.add(id(model))
+            self._calls.number += 1  # the one that is beginning meets no new hook
+            model.register_forward_pre_hook(self._calls)
         for batch in batches:
             if (kept := self._kept.get(id(batch))) is not None:
                 kept.random_states.append(_RandomState.now())
 
+    def skipped(self) -> None:
+        """What the model was called with brought no update."""
+        self._calls.number = 0
+
+    def _said(self, error: BaseException) -> str:
+        """The error, and the line of the user's file that it came from."""
+        lines = [f.lineno for f in traceback.extract_tb(error.__traceback__) if f.filename == self._file]
+        return f"{self._file}{f':{lines[-1]}' if lines else ''}: {type(error).__name__}: {error}"
+
     def before_update(self, step: int, models: list[torch.nn.Module], used: list[Batch]) -> None:
         """Record the gradients of update ``step`` if it is one of those; forget the batches before it."""
+        num_calls, self._calls.number = self._calls.number, 0
         kept = [self._kept.get(id(batch)) for batch in used]
         handed_out = [*self._kept]
         last = max((handed_out.index(id(batch)) for batch in used if id(batch) in self._kept), default=-1)
@@ -114,13 +150,12 @@ class Gradients:
                 raise _CannotError(f"{len(models)} models are trained; one is allowed")
             if not kept or None in kept:
                 raise _CannotError("not all batches of the update came from a DataLoader")
-            recorded = self._of_update(_unwrapped(models[0]), [one for one in kept if one is not None])
+            recorded = self._of_update(_unwrapped(models[0]), [one for one in kept if one is not None], num_calls)
         except Exception as error:  # what the user's losses() raises as well: training goes on
-            why = str(error) if isinstance(error, _CannotError) else f"{type(error).__name__}: {error}"
-            recorded = {"error": why}
+            recorded = {"error": str(error) if isinstance(error, _CannotError) else self._said(error)}
         self._recorder.emit(Kind.GRADIENT, **recorded)
 
-    def _of_update(self, model: torch.nn.Module, kept: list[_Kept]) -> dict[str, Any]:
+    def _of_update(self, model: torch.nn.Module, kept: list[_Kept], num_calls: int) -> dict[str, Any]:
         parameters = {name: p for name, p in model.named_parameters() if p.requires_grad}
         if any(hasattr(p, "to_local") for p in parameters.values()):
             raise _CannotError("the model is sharded")
@@ -129,7 +164,12 @@ class Gradients:
         with _in_float64():
             twin = copy.deepcopy(model).double()
             of_twin = {name: p for name, p in twin.named_parameters() if p.requires_grad}
+            calls = _Calls()
+            twin.register_forward_pre_hook(calls)
             parts = [self._of_batch(twin, of_twin, one) for one in kept]
+        if calls.number != num_calls:
+            said = f"the script calls its model {num_calls} times in the update, losses() {calls.number} times"
+            raise _CannotError(f"{said}; it must do what the script does")
         return {
             "device": next(iter(parameters.values())).device.type,
             "names": [*parameters],
@@ -192,6 +232,9 @@ class Gradients:
 def _loss(head: str, given: Any) -> tuple[str, torch.Tensor, float, float]:
     if isinstance(given, tuple) and len(given) in (2, 3) and isinstance(given[0], torch.Tensor):
         total, count, weight = (*given, 1.0)[:3]
+        if float(total) != 0 and not (float(count) > 0 and total.requires_grad):
+            what = "no gradient: is it detached?" if float(count) > 0 else f"the count {float(count):g}"
+            raise _CannotError(f"losses() gave for {head!r} a sum of {float(total):.4g} with {what}")
         return head, total, float(count), float(weight)
     raise _CannotError(f"losses() gave {given!r} for {head!r}; wanted is (sum, count) or (sum, count, weight)")
 

@@ -139,7 +139,7 @@ def _install(recorder: Recorder, run_dir: Path, rank: int, restart: int) -> tupl
     earlier = EarlierLaunches(run_dir, rank, restart, has_start=plan["start_from"] is not None)
     gradients = None
     if (gradient := plan["gradient"]) is not None:
-        gradients = Gradients(recorder, gradient["losses"], tuple(gradient["updates"]))
+        gradients = Gradients(recorder, gradient["losses"], tuple(gradient["updates"] or ()))
     steps = Steps(recorder, earlier.step_of_state, gradients)
     recorder.on_phase = triggers.at_phase
     collectives.install(recorder, triggers, timeout_s=plan["collective_timeout_s"], safe_teardown=safe_teardown)

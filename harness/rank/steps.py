@@ -62,6 +62,7 @@ class Steps:
         self._forward_hooks: Any = {}
         self._forward_hook_id = 0
         self._is_probing_optimizer = False
+        self._is_in_backward = False
         self._has_begun = False  # the first forward pass
         self._untouched: dict[int, torch.Tensor] = {}  # id of a buffer -> a copy of it from before that
         self._lr: list[float] = []
@@ -161,6 +162,8 @@ class Steps:
         self._scalers.install(self._skipped)
 
     def _before_forward(self, module: torch.nn.Module, inputs: Any) -> None:
+        if self._is_in_backward:
+            return  # activation checkpointing: a part of the model is called again
         is_training = module.training and torch.is_grad_enabled()
         if is_training and self._main_optimizer is None:
             self._see(module)
@@ -175,7 +178,7 @@ class Steps:
         used = self.waiting.trained_on(inputs, is_first=self._main_optimizer is None and not self._used)
         self._used += used
         if self._gradients is not None:
-            self._gradients.called_with(used)
+            self._gradients.called_with(module, used)
         self.state.add_model(module)
         if not self._has_begun:
             self._has_begun = True
@@ -194,7 +197,11 @@ class Steps:
         @functools.wraps(backward)
         def seen(*args: Any, **kwargs: Any) -> Any:
             self.enter("backward")
-            return backward(*args, **kwargs)
+            self._is_in_backward = True
+            try:
+                return backward(*args, **kwargs)
+            finally:
+                self._is_in_backward = False
 
         torch.autograd.backward = seen
 
@@ -249,6 +256,8 @@ class Steps:
     def _skipped(self) -> None:
         """A GradScaler made no update of what was computed: it overflowed."""
         used, self._used = self._used, []
+        if self._gradients is not None:
+            self._gradients.skipped()
         self._recorder.emit_encoded(Kind.SKIPPED, f',"ids":{self._joined_ids(used)},"batches":{len(used)}')
 
     def _joined_ids(self, used: list[Batch]) -> str:

@@ -26,6 +26,6 @@ class Gradient:
     __pydantic_config__: ClassVar[dict[str, str]] = FORBID_EXTRA
 
     losses: Annotated[str, Field(min_length=1)]
-    updates: tuple[Annotated[int, Field(ge=1)], ...] = ()
+    updates: Annotated[tuple[Annotated[int, Field(ge=1)], ...], Field(min_length=1)] | None = None
     tolerance: Annotated[float, Field(gt=0, lt=1, allow_inf_nan=False)] = 1e-4
     clip_norm: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None

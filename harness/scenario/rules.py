@@ -97,6 +97,20 @@ def start_is_there(scenario: Scenario) -> Iterator[Problem]:
         yield Problem(("expect", "resume_step"), wants, needs=(("expect",),))
 
 
+def tables_are_judged(scenario: Scenario) -> Iterator[Problem]:
+    """A table and the guarantee that it is for want each other."""
+    tables = {"GradientRight": "gradient", "EffectsOnce": "effect"}
+    for guarantee, table in tables.items():
+        has_table = bool(scenario.gradient if table == "gradient" else scenario.effects)
+        is_asked_for = guarantee in scenario.guarantees or any(b.guarantee == guarantee for b in scenario.expect.broken)
+        if is_asked_for and not has_table:
+            yield Problem((table,), f"missing: {guarantee} is asked for, and this says what to judge")
+        if has_table and scenario.guarantees and guarantee not in scenario.guarantees:
+            yield Problem(
+                ("guarantees",), f"leaves out {guarantee}, which the table {table} is for: name it, or neither"
+            )
+
+
 def losses_are_there(scenario: Scenario) -> Iterator[Problem]:
     path = scenario.losses_path
     if path is not None and not path.is_file():
@@ -318,6 +332,7 @@ RULES: tuple[Rule, ...] = (
     workload_exists,
     start_is_there,
     losses_are_there,
+    tables_are_judged,
     bounds_are_nested,
     names_stand_once,
     environment_is_free,

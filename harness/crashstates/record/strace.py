@@ -149,12 +149,13 @@ class Log:
         if text.endswith(_UNFINISHED):
             self._unfinished[tid] = t_s, text.removesuffix(_UNFINISHED), began
             return None
-        if text.endswith(_DETACHED):
+        if text.endswith(_DETACHED) or text.startswith(_KILLED_BEFORE):
             return None
         read = _parts_again if len(text) < _SHORT else _parts
         return Call(tid, t_s, *read(text), began=began, ended=self._line)
 
 
+_KILLED_BEFORE = "???("  # the thread was killed before strace could see which call it was about to make
 _Parts = tuple[str, tuple[Value, ...], int | None, str | None, Fd | None, bool, bool]
 
 
