@@ -71,7 +71,8 @@ class Kind(StrEnum):
     # distributed (whether its sampler divides one data set among the ranks), data (the data set's number), samples (how
     # many a whole pass is about; None: unknown), padding (how many may come once too often)
     LOADER = "loader"
-    # loader, epoch, index (from 0 in this iteration), ids (sample ids; None: unknown)
+    # loader, epoch, index (from 0 in this iteration), ids (sample ids; None: unknown); aside (true) only if a thread
+    # beside the training read it
     BATCH = "batch"
     # the iteration ended by itself: loader, epoch, batches (how many were handed out)
     LOADER_END = "loader_end"

@@ -76,6 +76,8 @@ def first_shift(history: History, restart: int) -> Shift | None:
 
     Updates whose batches are not known by their ids say nothing.
     """
+    if any(event.data.get("aside") for event in history.of(Kind.BATCH) if event.restart == restart):
+        return None  # a thread reads ahead: what counts as used may depend on how far it was
     ends: dict[int, dict[int, tuple[Event, int]]] = {}  # step -> rank -> (update, number of its last batch)
     for update, batches, is_known in with_batches(history):
         if update.restart == restart and is_known and batches:

@@ -60,6 +60,8 @@ def samples_once(history: History, baseline: Baseline | None) -> Verdict:
         return unknown(
             f"the sample ids of {len(unknown_ids)} of {len(events)} updates are not on record", unknown_ids[0]
         )
+    if not any(e.data["ids"] for e in events) and history.of(Kind.BATCH):
+        return unknown("batches were read, and none is known to have been used in an update", events[0])
     if (state := unplaced(history)) is not None:
         return unknown(f"nothing tells at which step rank {state.rank} began", state)
     before = begun(history)

@@ -21,7 +21,7 @@ from harness.wire import Event, Kind
 # Of a single parameter's gradient more may differ, and below this share of the whole it is compared as if so large.
 OF_ONE, SMALL = 3.0, 0.1
 HALF_PRECISION = 0.1  # relative: so much may be rounding, in half precision
-REDUCES = frozenset({"all_reduce", "reduce_scatter", "reduce"})
+REDUCES = frozenset({"all_reduce", "reduce_scatter", "reduce", "all_gather"})
 
 
 @dataclass(frozen=True)
@@ -181,11 +181,16 @@ def _unreduced(history: History, judged: Judged) -> Verdict | None:
     """A rank that came to the update without reducing as many elements as it has gradients."""
     if history.plan.ranks == 1:
         return None
+    whole = {e.data["group"] for e in history.of(Kind.GROUP) if sorted(e.data["ranks"]) == list(history.ranks)}
     for rank, event in sorted(judged.events.items()):
         sent = [
             e
             for e in history.of(Kind.COLLECTIVE, rank=rank, restart=event.restart)
-            if e.step == event.step and e.data["op"] in REDUCES and e.data.get("faulted") != "skipped"
+            if e.step == event.step
+            and e.phase == "backward"
+            and e.data["op"] in REDUCES
+            and e.data["group"] in whole
+            and e.data.get("faulted") != "skipped"
         ]
         numel = sum(e.data["numel"] for e in sent)
         if numel < event.data["numel"]:

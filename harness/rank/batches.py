@@ -55,6 +55,7 @@ class WaitingBatches:
 
     def __init__(self) -> None:
         self._batches: list[Batch] = []
+        self._evaluated: list[Batch] = []  # by the last evaluation
 
     def append(self, batch: Batch) -> None:
         self._batches.append(batch)
@@ -68,6 +69,7 @@ class WaitingBatches:
         if not self._batches:
             return None
         read_last = self._batches[-1].loader
+        self._evaluated = [batch for batch in self._batches if batch.loader == read_last]
         self._batches = [batch for batch in self._batches if batch.loader != read_last]
         return read_last
 
@@ -78,6 +80,11 @@ class WaitingBatches:
             is_first: nothing was trained on in this process yet, so what the same loader gave before, and the script
                 did not keep, was passed over.
         """
+        if not self._batches and self._evaluated:  # another model may have looked at it first
+            given = addresses(inputs)
+            used = [batch for batch in self._evaluated if not batch.addresses.isdisjoint(given)]
+            self._evaluated = []
+            return used
         if len(self._batches) < 2:  # nothing to choose from
             used, self._batches = self._batches, []
             return used
@@ -89,6 +96,11 @@ class WaitingBatches:
             return [oldest]
         # Of equal addresses the newest counts: a batch that was passed over is freed, and the next one takes its place.
         matched = {b.loader: i for i, b in enumerate(self._batches) if b.addresses & given}
+        if not matched and (still_there := [b for b in self._batches if b.is_kept]):
+            # Copied, or given by name: the script still has what it read ahead, and trains on it in order.
+            first = {batch.loader: batch for batch in reversed(still_there)}
+            self._batches = [batch for batch in still_there if batch is not first[batch.loader]]
+            return [*reversed(first.values())]
         used, waiting = [], []
         for index, batch in enumerate(self._batches):
             newest = matched.get(batch.loader)

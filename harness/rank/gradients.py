@@ -3,8 +3,8 @@
 In front of such an update each rank takes the gradients that its optimizer is about to apply, and those of every batch
 that it used: of a copy of the model in float64, from the same state, drawing the same random numbers. They are linear
 in the batches, so that their sums over all ranks can be compared later, from the records alone. What goes on record of
-a gradient is a sketch: the products of each parameter's part with a few random vectors of signs. A sketch is linear as
-well, and of about the same norm, and two that differ have different sketches but by a chance of nearly none.
+a gradient is a sketch: the products of each parameter's part with a few random vectors. A sketch is linear as well, and
+of about the same norm, and two gradients that differ have different sketches.
 """
 
 from __future__ import annotations
@@ -22,33 +22,46 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch.overrides import TorchFunctionMode
 
 from harness.rank.batches import EARLIER, Batch, rebuilt
 from harness.rank.recorder import Recorder
 from harness.wire import Kind
 
-NUM_SIGNS = 4  # random vectors a parameter
+NUM_VECTORS = 4  # a parameter
 MAX_KEPT_NUMEL = 1_000_000  # of a parameter whose vectors are kept from one update to the next
 FIRST_UPDATES = 2  # of each launch, where the scenario names no steps
 
 
 @dataclass(frozen=True, slots=True)
 class _RandomState:
-    """Of torch's generators that a model draws from."""
+    """Of the generators that a model may draw from."""
 
     cpu: torch.Tensor
     cuda: torch.Tensor | None
+    python: Any
+    numpy: Any
 
     @classmethod
     def now(cls) -> _RandomState:
-        return cls(torch.get_rng_state(), torch.cuda.get_rng_state() if torch.cuda.is_initialized() else None)
+        numpy = sys.modules.get("numpy")
+        return cls(
+            torch.get_rng_state(),
+            torch.cuda.get_rng_state() if torch.cuda.is_initialized() else None,
+            random.getstate(),
+            None if numpy is None else numpy.random.get_state(),
+        )
 
     def set(self) -> None:
         torch.set_rng_state(self.cpu)
         if self.cuda is not None:
             torch.cuda.set_rng_state(self.cuda)
+        random.setstate(self.python)
+        if self.numpy is not None:
+            sys.modules["numpy"].random.set_state(self.numpy)
 
-    def is_now(self) -> bool:
+    def is_now_on_device(self) -> bool:
+        """Whether torch would draw the same numbers now."""
         now = self.now()
         is_same_cuda = self.cuda is None or (now.cuda is not None and self.cuda.equal(now.cuda))
         return self.cpu.equal(now.cpu) and is_same_cuda
@@ -89,7 +102,7 @@ class Gradients:
         self._recorder = recorder
         self._steps = frozenset(steps)
         self._kept: dict[int, _Kept] = {}  # by the batch's identity
-        self._signs: dict[tuple[str, int], torch.Tensor] = {}
+        self._vectors: dict[tuple[str, int], torch.Tensor] = {}
         self._num_recorded = 0
         self._is_done = False  # no later update is to be recorded
         self._error: str | None = None
@@ -108,7 +121,10 @@ class Gradients:
 
     def handed_out(self, batch: Batch, content: Any) -> None:
         if not self._is_done:
-            self._kept[id(batch)] = _Kept(batch, copy.deepcopy(content))  # scripts may change theirs in place
+            try:
+                self._kept[id(batch)] = _Kept(batch, copy.deepcopy(content))  # scripts may change theirs in place
+            except Exception as error:  # of any kind: training goes on
+                self._error = f"a batch cannot be copied: {type(error).__name__}: {error}"
 
     def called_with(self, model: torch.nn.Module, batches: list[Batch]) -> None:
         """The model is about to be called with these."""
@@ -129,7 +145,9 @@ class Gradients:
         lines = [f.lineno for f in traceback.extract_tb(error.__traceback__) if f.filename == self._file]
         return f"{self._file}{f':{lines[-1]}' if lines else ''}: {type(error).__name__}: {error}"
 
-    def before_update(self, step: int, models: list[torch.nn.Module], used: list[Batch]) -> None:
+    def before_update(
+        self, step: int, models: list[torch.nn.Module], used: list[Batch], optimizer: torch.optim.Optimizer
+    ) -> None:
         """Record the gradients of update ``step`` if it is one of those; forget the batches before it."""
         num_calls, self._calls.number = self._calls.number, 0
         kept = [self._kept.get(id(batch)) for batch in used]
@@ -151,6 +169,9 @@ class Gradients:
             if not kept or None in kept:
                 raise _CannotError("not all batches of the update came from a DataLoader")
             recorded = self._of_update(_unwrapped(models[0]), [one for one in kept if one is not None], num_calls)
+            if (scale := getattr(optimizer, "grad_scale", None)) is not None:  # a fused one unscales within its step
+                recorded["applied"] = [[x / float(scale) for x in part] for part in recorded["applied"]]
+                recorded["norm"] /= float(scale)
         except Exception as error:  # what the user's losses() raises as well: training goes on
             recorded = {"error": str(error) if isinstance(error, _CannotError) else self._said(error)}
         self._recorder.emit(Kind.GRADIENT, **recorded)
@@ -193,7 +214,7 @@ class Gradients:
         heads = {}
         with torch.enable_grad():
             found = self._losses(twin, rebuilt(kept.content, to_double))
-            has_drawn = not before.is_now()
+            has_drawn = not before.is_now_on_device()
             losses = [_loss(name, given) for name, given in found.items()]
             for number, (name, total, count, weight) in enumerate(losses, start=1):
                 gradients: Any = (None,) * len(parameters)
@@ -209,24 +230,24 @@ class Gradients:
         return {"samples": kept.batch.num_samples, "has_drawn": has_drawn, "heads": heads}
 
     def _sketch(self, parameters: Mapping[str, torch.Tensor], gradients: Any) -> list[list[float]]:
-        """(number of parameters, NUM_SIGNS)."""
+        """(number of parameters, NUM_VECTORS)."""
         products = []
         for (name, parameter), gradient in zip(parameters.items(), gradients, strict=True):
             if gradient is None:
-                products.append([0.0] * NUM_SIGNS)
+                products.append([0.0] * NUM_VECTORS)
             else:
-                signs = self._signs_of(name, parameter.numel()).to(gradient.device)
-                products.append((signs @ gradient.flatten()).tolist())
+                vectors = self._vectors_of(name, parameter.numel()).to(gradient.device)
+                products.append((vectors @ gradient.flatten()).tolist())
         return products
 
-    def _signs_of(self, name: str, numel: int) -> torch.Tensor:
-        """(NUM_SIGNS, numel), float64, the same on all ranks."""
-        if (signs := self._signs.get((name, numel))) is None:
+    def _vectors_of(self, name: str, numel: int) -> torch.Tensor:
+        """(NUM_VECTORS, numel), float64, the same on all ranks."""
+        if (vectors := self._vectors.get((name, numel))) is None:
             generator = torch.Generator().manual_seed(zlib.crc32(name.encode()))
-            signs = torch.randint(2, (NUM_SIGNS, numel), generator=generator, dtype=torch.int8).double() * 2 - 1
+            vectors = torch.randn(NUM_VECTORS, numel, generator=generator, dtype=torch.float64)
             if numel <= MAX_KEPT_NUMEL:
-                self._signs[name, numel] = signs
-        return signs
+                self._vectors[name, numel] = vectors
+        return vectors
 
 
 def _loss(head: str, given: Any) -> tuple[str, torch.Tensor, float, float]:
@@ -249,19 +270,31 @@ def _unwrapped(model: torch.nn.Module) -> torch.nn.Module:
     return inner
 
 
+class _Float64(TorchFunctionMode):
+    """New floating-point tensors of this thread are float64: masks that a model makes, random numbers that it draws."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        made = func(*args, **kwargs)
+        if func in _FACTORIES and kwargs.get("dtype") is None and made.dtype == torch.get_default_dtype():
+            return made.double()
+        return made
+
+
+_FACTORIES = {torch.zeros, torch.ones, torch.full, torch.empty, torch.eye, torch.linspace, torch.rand, torch.randn}
+
+
 @contextmanager
 def _in_float64() -> Iterator[None]:
-    """New tensors are float64, and no random number is drawn that the script would have drawn."""
-    dtype, state = torch.get_default_dtype(), random.getstate()
+    """New tensors are float64, autocast is off, and no random number is drawn that the script would have drawn."""
+    state = _RandomState.now()
     autocast = [(kind, torch.is_autocast_enabled(kind)) for kind in ("cpu", "cuda")]
-    with torch.random.fork_rng([torch.cuda.current_device()] if torch.cuda.is_initialized() else []):
-        torch.set_default_dtype(torch.float64)
-        for kind, _ in autocast:
-            torch.set_autocast_enabled(kind, False)
-        try:
+    for kind, _ in autocast:
+        torch.set_autocast_enabled(kind, False)
+    try:
+        with _Float64():
             yield
-        finally:
-            torch.set_default_dtype(dtype)
-            random.setstate(state)
-            for kind, was_enabled in autocast:
-                torch.set_autocast_enabled(kind, was_enabled)
+    finally:
+        state.set()
+        for kind, was_enabled in autocast:
+            torch.set_autocast_enabled(kind, was_enabled)

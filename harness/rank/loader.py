@@ -42,6 +42,8 @@ class _Pass:
     has_ended: bool = False
 
 
+ASIDE = ',"aside":true'  # of a batch that was read by a thread beside the training
+
 # Attributes of an iterator: its pass, and what it drew and did not hand out yet.
 _PASS, _DRAWN = "_chaos_pass", "_chaos_drawn"
 
@@ -105,22 +107,27 @@ def install(recorder: Recorder, triggers: Triggers, steps: Steps, reference: Ref
         current: _Pass | None = iterator.__dict__.get(_PASS)
         if current is None:  # made by someone who did not go through __iter__
             return next_batch(iterator)
-        if threading.get_ident() == main_thread:  # one that reads ahead is not where the script is
+        is_main = threading.get_ident() == main_thread
+        if is_main:  # a thread that reads ahead is not where the script is
             steps.enter("load_batch")
         if current.batches == current.limit:
             _end(current, iterator)
             raise StopIteration
+        steps.is_reading = is_main
         try:
             batch = next_batch(iterator)
         except StopIteration:
             _end(current, iterator)
             raise
+        finally:
+            steps.is_reading = False
         queue = iterator.__dict__.get(_DRAWN)
         drawn = queue.popleft() if queue else None
         ids = _ids(drawn) if drawn is not None and current.draws_once else None
         recorder.emit_encoded(
             Kind.BATCH,
-            f',"loader":{current.loader},"epoch":{current.epoch},"index":{current.batches},"ids":{ids or "null"}',
+            f',"loader":{current.loader},"epoch":{current.epoch},"index":{current.batches},"ids":{ids or "null"}'
+            f"{'' if is_main else ASIDE}",
         )
         current.batches += 1
         steps.batch_loaded(Batch(current.loader, current.epoch, ids, addresses(batch), a_tensor(batch)), batch)
@@ -131,8 +138,9 @@ def install(recorder: Recorder, triggers: Triggers, steps: Steps, reference: Ref
             return
         current.has_ended = True
         recorder.emit(Kind.LOADER_END, loader=current.loader, epoch=current.epoch, batches=current.batches)
-        if threading.get_ident() == main_thread:
-            steps.loader_ended(current.loader)
+        if threading.get_ident() != main_thread:
+            return
+        steps.loader_ended(current.loader)
         if reference is not None and (model := steps.model_evaluated_on(current.loader)) is not None:
             reference.ask(model, iterator._dataset)
 

@@ -45,6 +45,7 @@ class Steps:
         state: what is trained.
         waiting: batches that were handed out and not trained on yet.
         is_unseen: what runs now is no part of the script, and leaves no record.
+        is_reading: a DataLoader makes a batch.
     """
 
     def __init__(
@@ -63,6 +64,7 @@ class Steps:
         self._forward_hook_id = 0
         self._is_probing_optimizer = False
         self._is_in_backward = False
+        self.is_reading = False
         self._has_begun = False  # the first forward pass
         self._untouched: dict[int, torch.Tensor] = {}  # id of a buffer -> a copy of it from before that
         self._lr: list[float] = []
@@ -162,13 +164,15 @@ class Steps:
         self._scalers.install(self._skipped)
 
     def _before_forward(self, module: torch.nn.Module, inputs: Any) -> None:
-        if self._is_in_backward:
-            return  # activation checkpointing: a part of the model is called again
+        if self._is_in_backward or self.is_reading:
+            return  # activation checkpointing calls a part of the model again; a data set may transform its samples
         is_training = module.training and torch.is_grad_enabled()
         if is_training and self._main_optimizer is None:
             self._see(module)
         if self._recorder.phase == "forward" or (self._recorder.phase == "eval" and not is_training):
             return
+        if is_training and self._recorder.phase == "eval" and not module._parameters and not module._modules:
+            return  # a criterion, say, which nobody has told that this is an evaluation
         if not is_training:
             if (loader := self.waiting.evaluated()) is not None:  # else the same batch again, by another model
                 self._evaluated_loader = None if loader == self._trained_loader else loader
@@ -230,7 +234,7 @@ class Steps:
             self._lr, self._encoded_lr = lr, encode(lr)
         if self._gradients is not None:
             with self.unseen():  # it calls a copy of the model
-                self._gradients.before_update(self.updates + 1, self.state.models(), self._used)
+                self._gradients.before_update(self.updates + 1, self.state.models(), self._used, optimizer)
         self.enter("optimizer_step")
 
     def _after_step(self, optimizer: torch.optim.Optimizer, _args: Any, _kwargs: Any) -> None:

@@ -26,7 +26,9 @@ import psutil
 from harness.rank import descendants, lifeline, shared_memory
 from harness.wire import LAUNCHER_LOG, OUTCOME_JSON, PLAN_JSON, RUN_DIR_ENV, Kind, expanded
 
-SETTLE_S = 1.0  # how long what was started may take to end by itself after the agent did
+# How long what was started may take to end by itself after the agent did: the workers of a killed rank's DataLoader
+# look every 5 s whether it is still there (torch.utils.data._utils.MP_STATUS_CHECK_INTERVAL).
+SETTLE_S = 6.0
 EVIDENCE_S = 1.0  # how long the ranks may take to write their stacks before they are ended
 _WOKEN_BY = {signal.SIGCHLD, signal.SIGTERM, signal.SIGINT}
 _FAILED = re.compile(rb"failed \(exitcode: (-?\d+)\) local_rank: (\d+) \(pid: (\d+)\)")
