@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from harness._tests.launched import Run
+from harness._tests.launched import Run, shown
 from harness._tests.workload_runs import WORKLOADS, Changes, Ran, run_workload
 from harness.checks import GUARANTEES, Verdict
 from harness.faults.base import At
@@ -268,3 +268,63 @@ def test_losses_that_cannot_be_meant_accuse_nobody(run: Run, tmp_path: Path, giv
     _, found = run_with(run, tmp_path, "ddp_mlp", "--steps", "3", losses=str(file))
     assert found.outcome == "unknown"
     assert words in found.reason
+
+
+def test_of_a_head_of_two_classes_a_sum_in_place_of_a_mean_is_found(run: Run) -> None:
+    """Its gradient is (d, -d): what is recorded of it must not cancel out, whatever the parameter is called."""
+    loss = "torch.nn.functional.cross_entropy(ddp(x), y)"
+    for name in ("head", "lin", "score2", "out_proj", "linear"):
+        text = SMALL.replace("self.head", f"self.{name}").replace(
+            loss, f"{loss} * (1 + (ddp.module.{name}.bias[0] < 9))"
+        )
+        history = run(text.replace("AGAIN", "pass"), gradient=Gradient(losses=CLASSES))
+        found = GUARANTEES["GradientRight"].check(history, None)
+        assert (found.outcome, found.step) == ("invalid", 1)
+        assert f"{name}.bias" in found.seen["parameters"]
+
+
+UNTOUCHED = """
+import numpy, random, threading
+from torch.utils.data import DataLoader
+
+class Drawing(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.inner = torch.nn.Linear(2, 2)
+    def forward(self, x):
+        return self.inner(x) * (1 + (random.random() < 0.5) + (numpy.random.rand() < 0.5))
+
+class Locked:
+    def __init__(self, x):
+        self.x, self.lock = x, threading.Lock()
+
+dist.init_process_group("gloo")
+torch.manual_seed(0), random.seed(rank), numpy.random.seed(rank)
+data = [(torch.randn(2), 0) for _ in range(8)]
+ddp = torch.nn.parallel.DistributedDataParallel(Drawing())
+optimizer = torch.optim.SGD(ddp.parameters(), lr=0.1)
+drawn, types = [], set()
+for batch in DataLoader(data, 2, collate_fn=COLLATE):
+    x = batch.x if hasattr(batch, "x") else batch[0]
+    optimizer.zero_grad()
+    torch.nn.functional.cross_entropy(ddp(x), torch.zeros(2, dtype=torch.int64)).backward()
+    optimizer.step()
+    drawn.append([random.random(), numpy.random.rand(), torch.rand(()).item()])
+show(drawn=drawn)
+del ddp
+dist.destroy_process_group()
+"""
+COLLATED = "lambda items: [torch.stack([x for x, _ in items]), torch.tensor([y for _, y in items])]"
+LOCKED = "lambda items: Locked(torch.stack([x for x, _ in items]))"
+
+
+@pytest.mark.parametrize(("collate", "outcome"), [(COLLATED, "valid"), (LOCKED, "unknown")], ids=["lists", "locked"])
+def test_the_scripts_generators_go_on_as_if_nobody_had_looked(
+    run: Run, tmp_path: Path, collate: str, outcome: str
+) -> None:
+    """Those of Python, numpy and torch, which the model itself draws from; and batches that nobody can copy."""
+    text = UNTOUCHED.replace("COLLATE", collate)
+    plain, looked_at = run(text), run(text, gradient=Gradient(losses=CLASSES))
+    assert looked_at.outcome.exit_code == 0
+    assert shown(tmp_path, plain, 1) == shown(tmp_path, looked_at, 1)
+    assert GUARANTEES["GradientRight"].check(looked_at, None).outcome == outcome

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from harness._tests.launched import Run, shown
+from harness.checks import GUARANTEES
 from harness.faults.base import At
 from harness.faults.short_loader import ShortLoader
 from harness.wire import Kind
@@ -220,7 +221,8 @@ def test_batches_that_were_only_read_are_not_counted(run: Run, how: str, given: 
     assert [e.data["ids"] for e in history.of(Kind.UPDATE, rank=0)] == expected
 
 
-def test_a_batch_that_is_read_ahead_counts_when_it_is_used(run: Run) -> None:
+@pytest.mark.parametrize("given", ["x", "x.clone()"], ids=["the batch itself", "a copy of it, as on a GPU"])
+def test_a_batch_that_is_read_ahead_counts_when_it_is_used(run: Run, given: str) -> None:
     loop = """
 batches = iter(loader)
 ahead = next(batches)
@@ -228,8 +230,60 @@ while ahead is not None:
     x, ahead = ahead, next(batches, None)
     update(x)
 """
-    history = run(LOADER + TRAIN.format(input="x") + loop + END)
+    history = run(LOADER + TRAIN.format(input=given) + loop + END)
     assert [e.data["ids"] for e in history.of(Kind.UPDATE, rank=0)] == [[2 * i, 2 * i + 1] for i in range(6)]
+
+
+@pytest.mark.parametrize("what", ["a teacher that looks first", "a data set that transforms its samples"])
+def test_modules_beside_the_model_use_no_batch_and_lose_none(run: Run, what: str) -> None:
+    history = run(
+        LOADER
+        + f"""
+class Shifted(torch.utils.data.Dataset):
+    shift = torch.nn.Sequential(torch.nn.Linear(1, 1))
+    def __len__(self):
+        return 12
+    def __getitem__(self, index):
+        x = torch.tensor([float(index)])
+        return self.shift(x).detach() if {what.startswith("a data set")} else x
+
+model, teacher = torch.nn.Linear(1, 1), torch.nn.Linear(1, 1).eval()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for x in DataLoader(Shifted(), 2):
+    optimizer.zero_grad()
+    if {what.startswith("a teacher")}:
+        with torch.no_grad():
+            teacher(x)
+    model(x).sum().backward()
+    optimizer.step()
+"""
+        + END
+    )
+    assert history.outcome.exit_code == 0
+    assert [e.data["ids"] for e in history.of(Kind.UPDATE, rank=0)] == [[2 * i, 2 * i + 1] for i in range(6)]
+
+
+def test_a_thread_that_reads_and_copies_ahead_shifts_no_rank(run: Run) -> None:
+    """How far it is when an update is made is chance, so nothing is said of the batches' numbers."""
+    history = run(
+        LOADER
+        + TRAIN.format(input="x")
+        + """
+import queue, threading
+ready = queue.Queue(2)
+def read():
+    for x in loader:
+        ready.put(x + 0)
+    ready.put(None)
+threading.Thread(target=read).start()
+while (x := ready.get()) is not None:
+    update(x)
+"""
+        + END
+    )
+    assert history.outcome.exit_code == 0
+    assert all(e.data["aside"] for e in history.of(Kind.BATCH))
+    assert GUARANTEES["LoadersAgree"].check(history, None).outcome == "valid"
 
 
 def test_loaders_are_numbered_as_they_are_made_not_as_they_are_used(run: Run) -> None:
