@@ -20,13 +20,19 @@ class EarlierLaunches:
 
     def __init__(self, run_dir: Path, rank: int, restart: int, *, has_start: bool = False) -> None:
         self._run_dir, self._rank, self._restart = run_dir, rank, restart
-        self._steps = self._of_baseline() if has_start else {}
+        self._steps: dict[tuple[str, str | None], int] = self._of_baseline() if has_start else {}
         for event in self._events(Kind.UPDATE, Kind.STATE):
-            self._steps[event["params"]] = max(event["step"], self._steps.get(event["params"], 0))
+            for state in ((event["params"], None), (event["params"], event["optimizer"])):
+                self._steps[state] = max(event["step"], self._steps.get(state, 0))
 
-    def step_of_state(self, parameters: str) -> int | None:
-        """The newest step that parameters of this digest are the state after, or None."""
-        return self._steps.get(parameters)
+    def step_of_state(self, parameters: str, optimizer: str | None = None) -> int | None:
+        """The newest step that parameters of this digest are the state after, or None.
+
+        Args:
+            optimizer: the digest of its state, if that is known: parameters may stay the same in an update, at a
+                learning rate of 0, say, and then it tells. An optimizer that was not restored tells nothing.
+        """
+        return self._steps.get((parameters, optimizer), self._steps.get((parameters, None)))
 
     def pending_ids(self, path: str) -> list[int]:
         """The samples that had been used for an unfinished update when the checkpoint at ``path`` was saved last."""
@@ -44,8 +50,8 @@ class EarlierLaunches:
                     except ValueError:
                         continue  # torn by the end of that process
 
-    def _of_baseline(self) -> dict[str, int]:
+    def _of_baseline(self) -> dict[tuple[str, str | None], int]:
         baseline: dict[str, Any] = json.loads((self._run_dir / BASELINE_JSON).read_text())
         states = {0: start} if (start := baseline["starts"].get(str(self._rank))) is not None else {}
         states |= {int(step): state for step, state in baseline["updates"].get(str(self._rank), {}).items()}
-        return {state["params"]: step for step, state in sorted(states.items())}
+        return {(state["params"], None): step for step, state in sorted(states.items())}

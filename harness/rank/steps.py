@@ -36,8 +36,8 @@ class Steps:
     """Where the training script is, and what its state is.
 
     Args:
-        resolve_step: digest of the parameters before the first update -> the step they are the state after, as far
-            as the records of earlier restarts tell, else None.
+        resolve_step: digests of the parameters before the first update, and of the optimizer's state if that is known
+            -> the step they are the state after, as far as the records of earlier restarts tell, else None.
         gradients: records those of some updates; None: of none.
 
     Attributes:
@@ -49,7 +49,10 @@ class Steps:
     """
 
     def __init__(
-        self, recorder: Recorder, resolve_step: Callable[[str], int | None], gradients: Gradients | None = None
+        self,
+        recorder: Recorder,
+        resolve_step: Callable[[str, str | None], int | None],
+        gradients: Gradients | None = None,
     ) -> None:
         self._recorder = recorder
         self._gradients = gradients
@@ -279,15 +282,15 @@ class Steps:
             return {}
         return {**self.state.digests(), "magnitudes": self.state.magnitudes()}
 
-    def _match_step(self, parameters: str) -> None:
-        if self._matched_step is None:
-            self._matched_step = self._resolve_step(parameters)
+    def _match_step(self, parameters: str, optimizer: str | None = None) -> None:
+        if self._matched_step is None or optimizer is not None:
+            self._matched_step = self._resolve_step(parameters, optimizer)
         if self._claimed_step is None and self._matched_step is not None:
             self.updates = self._matched_step  # the script does not say where it resumes; its state does
 
     def _record_start(self) -> None:
         state: dict[str, Any] = self.state.digests()
-        self._match_step(state["params"])
+        self._match_step(state["params"], state["optimizer"])
         here = self._recorder.step
         self._recorder.step = self.updates
         state["buffers"] = self.state.digest_of_buffers(self._untouched)
