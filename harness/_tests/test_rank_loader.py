@@ -358,3 +358,29 @@ next(iter(DataLoader({made})))
 def test_loaders_of_one_data_set_name_the_same_one(run: Run) -> None:
     history = run(LOADER + "for of in (data, list(data), data):\n    next(iter(DataLoader(of)))\n" + END)
     assert [e.data["data"] for e in history.of(Kind.LOADER, rank=1)] == [0, 1, 0]
+
+
+SAMPLERS = {
+    "one that never ends": "Endless()",
+    "torch's own, told to give each sample twice": "torch.utils.data.RandomSampler(data, num_samples=24)",
+}
+
+
+@pytest.mark.parametrize("sampler", SAMPLERS.values(), ids=SAMPLERS)
+def test_a_sampler_that_repeats_by_design_is_no_mistake(run: Run, sampler: str) -> None:
+    history = run(
+        LOADER
+        + TRAIN.format(input="x")
+        + f"""
+import itertools
+class Endless(torch.utils.data.Sampler):
+    def __iter__(self):
+        return itertools.cycle(range(rank, 12, 2))
+data = torch.arange(12.0).unsqueeze(1)
+for x, _ in zip(DataLoader(data, 2, sampler={sampler}), range(8)):
+    update(x)
+"""
+        + END
+    )
+    assert history.outcome.exit_code == 0
+    assert GUARANTEES["SamplesOnce"].check(history, None).outcome != "invalid"

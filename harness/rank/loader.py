@@ -16,7 +16,7 @@ from collections import Counter, deque
 from dataclasses import dataclass
 from typing import Any
 
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, RandomSampler
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 
 from harness.faults.batch import BatchFault
@@ -98,7 +98,7 @@ def install(recorder: Recorder, triggers: Triggers, steps: Steps, reference: Ref
             loader=numbers[loader],
             epoch=epoch,
             limit=limit if limit != length else None,
-            draws_once=not getattr(loader.sampler, "replacement", False),
+            draws_once=_draws_once(loader.sampler),
         )
         return iterator
 
@@ -173,6 +173,13 @@ class _Books:
     def ids_of(self, iterator: Any, drawn: Any) -> list[int] | None:
         ids = _ids(drawn) if iterator.__dict__[_PASS].draws_once else None
         return None if ids is None else list(json.loads(ids))
+
+
+def _draws_once(sampler: Any) -> bool:
+    """Whether a pass gives no sample again, as far as the sampler says; torch's own random one can be told to."""
+    if isinstance(sampler, RandomSampler):
+        return not sampler.replacement and sampler.num_samples <= len(sampler.data_source)
+    return not getattr(sampler, "replacement", False)
 
 
 def _ids(index: Any) -> str | None:
