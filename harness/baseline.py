@@ -25,7 +25,7 @@ from harness.plan import Effect, Expect, Plan, write_plan
 from harness.wire import BASELINE_JSON, Event, Kind
 
 RECHECK_EVERY = 50
-FORMAT = 6  # of what is kept; raise it with every change of what a baseline holds
+FORMAT = 7  # of what is kept; raise it with every change of what a baseline holds
 _DIGESTS = ("params", "optimizer", "buffers")
 
 Launch = Callable[[Plan, Path], None]
@@ -165,7 +165,7 @@ def _state(event: Event) -> dict[str, str]:
 
 
 def _digests(event: Event) -> dict[str, str]:
-    return _state(event) | {"rng": event.data["rng"]}
+    return _state(event) | {"rng": event.data["rng"], "scaler": str(event.data.get("scaler"))}
 
 
 def _run(twin: Plan, run_dir: Path, launch: Launch) -> History:
