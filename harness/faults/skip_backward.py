@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
-from harness.faults.work import Work, WorkFault, WorkPlace, not_left_out
-from harness.wire import Event, Kind
+from harness.faults.work import LeavesOut, WorkPlace
+from harness.wire import Kind
 
 
 @dataclass(frozen=True, kw_only=True)
-class SkipBackward(WorkFault):
+class SkipBackward(LeavesOut):
     """The rank's ``backward()`` does nothing: it has no gradients, and what DDP sends meanwhile is missing.
 
     The update that follows works on what gradients there are: none, or those of the step before.
@@ -22,16 +21,6 @@ class SkipBackward(WorkFault):
         "anything of a script that reduces its gradients after backward: it sends none, or old ones, in due form"
     )
     acts_in: ClassVar[WorkPlace] = "backward"
+    kind_of_it: ClassVar = Kind.COLLECTIVE
 
     kind: Literal["skip_backward"] = "skip_backward"
-
-    def replace(self, work: Work) -> Any:
-        return work.leave_out()
-
-    def missing_effect(self, fired: Event, after: Sequence[Event]) -> str | None:
-        for event in after:
-            if event.kind == Kind.PHASE:
-                break
-            if event.kind == Kind.COLLECTIVE:
-                return f"{event.data['op']} was sent at {event.where} in the backward that should be skipped"
-        return not_left_out(fired, after)

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
-from harness.faults.work import Work, WorkFault, WorkPlace, not_left_out
-from harness.wire import Event, Kind
+from harness.faults.work import LeavesOut, WorkPlace
+from harness.wire import Kind
 
 
 @dataclass(frozen=True, kw_only=True)
-class SkipSave(WorkFault):
+class SkipSave(LeavesOut):
     """The rank's ``CheckpointStore.save()`` or ``async_save()`` returns at once as if it were done; the others save.
 
     With ``phase = "save"`` and ``hit`` it is the k-th save.
@@ -21,16 +20,6 @@ class SkipSave(WorkFault):
     certifies: ClassVar = "a save that one rank stays away from never passes for done, and that rank is named"
     does_not_certify: ClassVar = "anything of checkpoints that other code saves: torch.save is not left out"
     acts_in: ClassVar[WorkPlace] = "save"
+    kind_of_it: ClassVar = Kind.SAVE_START
 
     kind: Literal["skip_save"] = "skip_save"
-
-    def replace(self, work: Work) -> Any:
-        return work.leave_out()
-
-    def missing_effect(self, fired: Event, after: Sequence[Event]) -> str | None:
-        for event in after:
-            if event.kind == Kind.PHASE:
-                break
-            if event.kind == Kind.SAVE_START:
-                return f"the rank took part in the save at {event.where}"
-        return not_left_out(fired, after)

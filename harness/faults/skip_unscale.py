@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
-from harness.faults.work import Work, WorkFault, WorkPlace, not_left_out
-from harness.wire import Event
+from harness.faults.work import LeavesOut, WorkPlace
 
 
 @dataclass(frozen=True, kw_only=True)
-class SkipUnscale(WorkFault):
+class SkipUnscale(LeavesOut):
     """The rank's ``GradScaler.unscale_()`` does nothing once, as where it was forgotten before clipping: the norm that
     is clipped is that of the scale. The scaler's ``step()`` then unscales what is left, as ever.
 
@@ -25,9 +23,3 @@ class SkipUnscale(WorkFault):
     acts_in: ClassVar[WorkPlace] = "unscale"
 
     kind: Literal["skip_unscale"] = "skip_unscale"
-
-    def replace(self, work: Work) -> Any:
-        return work.leave_out()
-
-    def missing_effect(self, fired: Event, after: Sequence[Event]) -> str | None:
-        return not_left_out(fired, after)

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from typing import Any, ClassVar, Literal, Protocol
 
 from harness.faults.base import Fault, Level, effect_of
-from harness.wire import Event
+from harness.wire import Event, Kind
 
 WorkPlace = Literal["backward", "unscale", "optimizer_step", "save", "load"]
 Part = Literal["parameter", "optimizer"]
@@ -59,9 +59,26 @@ class WorkFault(Fault):
         raise NotImplementedError
 
 
-def not_left_out(fired: Event, after: Sequence[Event]) -> str | None:
-    """None if the records say that the work was left out."""
-    return None if effect_of(fired, after) else f"nothing is on record of what was left out at {fired.where}"
+class LeavesOut(WorkFault):
+    """Leaves a piece of work out.
+
+    Class attributes:
+        kind_of_it: what would be on record of the work if it had been done, before the next phase; None: nothing.
+    """
+
+    kind_of_it: ClassVar[Kind | None] = None
+
+    def replace(self, work: Work) -> Any:
+        return work.leave_out()
+
+    def missing_effect(self, fired: Event, after: Sequence[Event]) -> str | None:
+        for event in after:
+            if event.kind == Kind.PHASE:
+                break
+            if event.kind == self.kind_of_it:
+                what = f"{event.data['op']} was sent" if "op" in event.data else "it began"
+                return f"the rank took part in the {self.acts_in} that should be left out: {what} at {event.where}"
+        return None if effect_of(fired, after) else f"nothing is on record of what was left out at {fired.where}"
 
 
 def not_changed(fired: Event, after: Sequence[Event]) -> str | None:

@@ -1,0 +1,1 @@
+"""What workloads minimize: for scenarios that state a [gradient]. Each file has ``losses(model, batch)``."""
