@@ -42,6 +42,17 @@ def exits_early() -> Story:
     return story._reported(1, 3).cut_off()
 
 
+def peer_aborts_later() -> Story:
+    """The peer finds its connections closed before it comes to the vote, and its backend aborts it."""
+    story = run(expect="stops").start().updates(1, 3)
+    for rank in (0, 1):
+        story.tell(rank, Kind.SAVE_START, phase="save", path="/run/checkpoints/step-3")
+    story.raises(
+        1, "SaveFailed", "never exchanged", phase="save", returned={"world": {"calls": 5, "last": "all_gather"}}
+    )
+    return story.kill(0, code=-6, fatal="Aborted")
+
+
 FOUND: dict[str, Callable[[], Story]] = {
     "the last of three votes": lambda: leaves(in_a_save(2, sent=2, peers=3), 7),
     "the first of three votes": lambda: leaves(in_a_save(2, sent=0, peers=1), 5),
@@ -51,6 +62,7 @@ FOUND: dict[str, Callable[[], Story]] = {
         in_a_save(2, sent=1, peers=2), 6, in_collective=True
     ),
     "it leaves by an exit code": exits_early,
+    "the peer aborts before it comes to it": peer_aborts_later,
 }
 
 
@@ -62,6 +74,18 @@ def test_it_is_named_with_step_and_operation(name: str) -> None:
     assert found.seen["how"] == "skipped"
     (cause,) = diagnose(history)
     assert (cause.how, cause.rank, cause.step, cause.phase) == ("skipped", 1, 3, "save"), cause
+
+
+def test_a_peer_that_aborts_in_the_call_is_a_victim_also_before_anyone_has_left() -> None:
+    """It is sent what follows in place of the vote; the other is ended by the launcher, before its last word."""
+    story = in_a_save(2, sent=1, peers=2)
+    returned = {"world": {"calls": 6, "last": "all_gather"}}
+    story.collective(1, "all_gather", **{**GATHER, "numel": 64}, returned=returned)
+    history = story.kill(0, code=-6, fatal="Aborted").ended_by_launcher().history(1)
+    found = GUARANTEES["CollectivesAgree"].check(history, None)
+    assert (found.outcome, found.rank, found.step, found.operation) == ("invalid", 1, 3, "all_gather"), found
+    (cause,) = diagnose(history)
+    assert (cause.how, cause.rank, cause.step) == ("skipped", 1, 3), cause
 
 
 def another_operation_at_the_peer() -> Story:

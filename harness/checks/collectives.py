@@ -73,7 +73,7 @@ def _parted(history: History, restart: int, group: str, sent: Sent, baseline: Ba
     """Where the ranks of one group part, if they do."""
     index = _first_difference(sent)
     unsent = unsent_in(history, restart, group)
-    if unsent is not None and (index is None or index >= len(sent.get(unsent.rank, ()))):
+    if unsent is not None and (index is None or index >= unsent.sent):
         return _left_out(restart, group, sent, unsent)
     if index is None:
         index = _missing_at(history, restart, sent)
@@ -179,12 +179,11 @@ def _explain(
 
 
 def _left_out(restart: int, group: str, sent: Sent, unsent: Unsent) -> Deviation:
-    """What a rank came back from and never sent, after all that it sent, as a deviation."""
-    mine = sent.get(unsent.rank, ())
-    index = len(mine)
+    """What a rank came back from and never sent, after all that it had sent by then, as a deviation."""
+    index = unsent.sent
     others = [(rank, event) for rank, events in sent.items() if (event := _at(events, index)) is not None]
     for rank, _ in others:
-        index = min(index, trace_back(sent, unsent.rank, rank, len(mine)))
+        index = min(index, trace_back(sent, unsent.rank, rank, unsent.sent))
     # A peer may not have come to it, or have gone on to something else.
     peers = [event for _, event in others if canonical(event.data["op"]) == canonical(unsent.operation)]
     place = peers[0] if peers else unsent.place

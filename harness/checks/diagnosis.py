@@ -123,15 +123,16 @@ def _is_unwinding(deviation: Deviation, ends: Mapping[int, End]) -> bool:
 
 
 def _died_of(history: History, deviation: Deviation, died: Cause, ends: Mapping[int, End]) -> bool:
-    """Whether a process aborted inside the very calls in which another rank parted: backends do so on unequal shapes.
+    """Whether a process aborted of what another rank did: inside the very calls in which that rank parted, as backends
+    do on unequal shapes, or anywhere, when that rank came back from a call that it never sent and left.
 
     Its last record is older than its death, so that the order in time says nothing.
     """
     end = ends[died.rank] if died.rank is not None else None
-    if end is None or end.signal != "SIGABRT" or deviation.rank in (None, end.rank):
+    if end is None or end.signal != "SIGABRT" or deviation.rank == end.rank:
         return False
     met = sent_by_group(history, deviation.restart)[deviation.group].get(end.rank, [])[deviation.call - 1 :]
-    return end.last in met
+    return deviation.is_unsent or end.last in met
 
 
 def _of_deviation(found: Deviation) -> Cause:

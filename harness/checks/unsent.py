@@ -1,8 +1,9 @@
 """A rank that came back from a collective which it never sent, as its own record tells.
 
-In its last word a rank counts the calls that its script came back from; what it handed to the backend is on record call
-by call, from further down. A rank that was killed, or whose call raised, did not come back, so a call too many is one
-that was answered and not sent. That shows a skip also where the rank raises at once, by what it finds in the tensors.
+In its last word, and with its next call already if it has one too many, a rank counts the calls that its script came
+back from; what it handed to the backend is on record call by call, from further down. A rank that was killed, or whose
+call raised, did not come back, so a call too many is one that was answered and not sent. That shows a skip also where
+the rank raises at once, by what it finds in the tensors.
 """
 
 from __future__ import annotations
@@ -12,18 +13,22 @@ from dataclasses import dataclass
 from harness.history import History
 from harness.wire import Event, Kind
 
+COUNTED = (Kind.COLLECTIVE, Kind.EXCEPTION, Kind.EXIT)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Unsent:
     """One rank's count, which its record does not bear out.
 
     Attributes:
+        sent: how many it had sent.
         operation: what the last call was that it came back from.
-        place: the last that it did before its last word.
+        place: the last that it did before it counted.
         word: the event that counts.
     """
 
     rank: int
+    sent: int
     operation: str
     place: Event
     word: Event
@@ -42,7 +47,7 @@ def unsent_in(history: History, restart: int, group: str) -> Unsent | None:
 
 def _of_rank(history: History, restart: int, group: str, rank: int) -> Unsent | None:
     mine = history.of(rank=rank, restart=restart)
-    word = next((e for e in mine if e.kind in (Kind.EXCEPTION, Kind.EXIT) and "returned" in e.data), None)
+    word = next((e for e in mine if e.kind in COUNTED and group in e.data.get("returned", ())), None)
     if word is None or (counted := word.data["returned"].get(group)) is None:
         return None
     calls = [e for e in mine if e.kind == Kind.COLLECTIVE and e.data["group"] == group and e.seq < word.seq]
@@ -50,4 +55,4 @@ def _of_rank(history: History, restart: int, group: str, rank: int) -> Unsent | 
     if counted["calls"] <= len(sent):
         return None
     before = [e for e in mine if e.seq < word.seq and e.kind != Kind.FAULT and e.data.get("faulted") != "skipped"]
-    return Unsent(rank=rank, operation=counted["last"], place=before[-1], word=word)
+    return Unsent(rank=rank, sent=len(sent), operation=counted["last"], place=before[-1], word=word)

@@ -14,7 +14,8 @@ from __future__ import annotations
 
 import functools
 import gc
-from collections.abc import Callable, Iterator
+import json
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any
@@ -83,6 +84,7 @@ class _Call:
 
     def issue(self, faulted: str | None = None) -> Any:
         self._group.record(self._operation, self._args, self._kwargs, faulted)
+        self._group.sent += 1
         return self._stock(self._group.inner, *self._args, **self._kwargs)
 
     def completed(self) -> Any:
@@ -108,6 +110,7 @@ class RecordingProcessGroup(_Stock):  # type: ignore[misc]
     Attributes:
         inner: the stock group; it has the same backends, name and store.
         calls: number of collectives recorded on this group by this rank.
+        sent: how many of them were handed to the stock group.
         name, desc: as C++ knows them, which takes long to ask at each call.
     """
 
@@ -116,7 +119,7 @@ class RecordingProcessGroup(_Stock):  # type: ignore[misc]
         self.inner = _Stock(store, rank, size)
         if _keep:
             _kept.append(self.inner)
-        self.calls = 0
+        self.calls = self.sent = 0
         self.name = self.desc = ""
 
     def _set_group_name(self, name: str) -> None:
@@ -132,6 +135,9 @@ class RecordingProcessGroup(_Stock):  # type: ignore[misc]
     def record(self, operation: str, args: Any, kwargs: Any, faulted: str | None = None) -> None:
         self.calls += 1
         members = members_of(self.name, operation, args, kwargs, faulted)
+        if (returned := _returned.get(self.name)) is not None and returned[0] > self.sent:
+            # Said at once: what follows an unsent call may end this process before its last word.
+            members += f',"returned":{json.dumps(_told({self.name: returned}))}'
         _recorder.emit_encoded(Kind.COLLECTIVE, f',"call":{self.calls}{members}')
 
     def get_group_store(self) -> Any:
@@ -167,6 +173,7 @@ def _recorded(name: str, operation: str) -> Callable[..., Any]:
             work = fault.replace(_Call(self, operation, stock, args, kwargs))
         else:
             self.record(operation, args, kwargs)
+            self.sent += 1
             work = stock(self.inner, *args, **kwargs)
         calls, _ = _returned.get(self.name, (0, ""))
         _returned[self.name] = (calls + 1, operation)
@@ -185,7 +192,11 @@ def _override_methods() -> None:
 
 def returned() -> dict[str, dict[str, Any]]:
     """Group -> ``calls``: how many this process came back from without an error; ``last``: what the last one was."""
-    return {group: {"calls": calls, "last": last} for group, (calls, last) in _returned.items()}
+    return _told(_returned)
+
+
+def _told(returned: Mapping[str, tuple[int, str]]) -> dict[str, dict[str, Any]]:
+    return {group: {"calls": calls, "last": last} for group, (calls, last) in returned.items()}
 
 
 def release() -> None:
