@@ -24,6 +24,7 @@ import torch
 import torch.distributed as dist
 import torch.distributed.distributed_c10d as c10d
 from torch._C import _distributed_c10d as _C_module
+from torch.utils.data import _utils
 
 from harness.checkpoint.exchange import APART
 from harness.rank.calls import members_of, numel_of, sent, tensors_in
@@ -201,6 +202,8 @@ def _told(returned: Mapping[str, tuple[int, str]]) -> dict[str, dict[str, Any]]:
 
 def release() -> None:
     """Let go of the groups of a script that is done: gloo's threads end here, with the interpreter unlocked."""
+    # As at any exit of Python: else a loader that is collected waits 5 s for each worker, whose queues are gone by then.
+    _utils._set_python_exit_flag()
     gc.collect()  # a DDP object that is garbage in a cycle goes first
     _kept.clear()
 
