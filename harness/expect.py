@@ -15,12 +15,12 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 import harness.errors as errors
-from harness.checks import Verdict, check_all
+from harness.checks import GUARANTEES, Verdict, check_all
 from harness.checks.diagnosis import Cause, diagnose
 from harness.checks.records import ended_well, load_of, start_step
 from harness.checks.sent import canonical
 from harness.history import Baseline, History
-from harness.plan import Broken
+from harness.plan import Broken, Plan
 from harness.wire import Kind
 
 MEANINGFUL = ("FaultFired", "EndsInTime", "NothingLeft")  # without them a run says nothing, whatever it expects
@@ -61,6 +61,15 @@ class _Problem:
 
     text: str
     is_open: bool = False
+
+
+def needs_baseline(plan: Plan) -> bool:
+    """Whether anything that the plan wants judged is judged against the fault-free run."""
+    if not plan.guarantees or plan.start_from is not None:  # by it ranks tell at which step they begin
+        return True
+    return any(
+        GUARANTEES[name].needs_baseline for name in (*plan.guarantees, *(b.guarantee for b in plan.expect.broken))
+    )
 
 
 def judge(history: History, baseline: Baseline | None) -> Judgement:

@@ -13,7 +13,7 @@ from typing import Self
 from harness.baseline import BaselineCache, load_baseline, write_baseline
 from harness.effects import read_effects, write_effects
 from harness.errors import RecordError
-from harness.expect import Judgement, judge
+from harness.expect import Judgement, judge, needs_baseline
 from harness.history import load_history
 from harness.launch import LAUNCHERS, Launcher
 from harness.leases import VISIBLE_ENV, gpu_pool
@@ -81,8 +81,12 @@ class Session:
             with self._devices(plan) as env:
                 run_dir.mkdir(parents=True)
                 write_plan(plan, run_dir)
-                baseline = self._baselines.get(plan, lambda twin, at: self._launch(twin, at, env), fresh=self._fresh)
-                write_baseline(baseline, run_dir)  # before the launch: by it ranks tell at which step they begin
+                baseline = None
+                if needs_baseline(plan):
+                    baseline = self._baselines.get(
+                        plan, lambda twin, at: self._launch(twin, at, env), fresh=self._fresh
+                    )
+                    write_baseline(baseline, run_dir)  # before the launch: by it ranks tell at which step they begin
                 if start is not None:
                     start.put(run_dir / CHECKPOINTS)
                 self._launch(plan, run_dir, env)

@@ -78,3 +78,15 @@ def test_minority(values: dict[int, str], odd: tuple[int, ...] | None) -> None:
 def test_rarest_is_nobody_on_a_tie() -> None:
     assert rarest({0: 3, 1: 0}) == 1
     assert rarest({0: 2, 1: 2}) is None
+
+
+def test_who_names_its_second_argument_needs_the_fault_free_run() -> None:
+    without = {name for name, found in GUARANTEES.items() if not found.needs_baseline}
+    assert {"NothingLeft", "EndsInTime", "FaultFired"} <= without
+    assert without.isdisjoint({"EndsLikeBaseline", "SamplesOnce", "RollbackExact", "CulpritNamed"})
+    told = (
+        run().start().updates(1, 12).leave().history(),
+        run(expect="stops").start().updates(1, 3).kill(0).history(1),
+    )
+    for name in without:
+        assert [GUARANTEES[name].check(h, None) for h in told] == [GUARANTEES[name].check(h, baseline()) for h in told]

@@ -14,10 +14,6 @@ from harness.scenario import load_scenario
 from harness.wire import Kind
 
 SCENARIOS = {
-    "a clean run": """
-[expect]
-outcome = "clean"
-""",
     "a rank is killed in backward and the job resumes": """
 max_restarts = 1
 fault = [{ kind = "kill", rank = 1, at = { step = 7, phase = "backward" } }]

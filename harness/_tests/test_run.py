@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from harness.baseline import load_baseline
 from harness.checks import Verdict
 from harness.errors import HarnessError, RecordError, UnavailableError
 from harness.faults.base import At
@@ -59,6 +60,12 @@ def test_a_run_is_judged_and_can_be_judged_again_elsewhere(session: Session, pla
     moved = tmp_path / "elsewhere"
     shutil.copytree(result.run_dir, moved)
     assert [v.to_json() for v in recheck(moved).verdicts] == [v.to_json() for v in result.judgement.verdicts]
+
+
+def test_no_fault_free_run_is_made_where_nothing_is_judged_by_it(session: Session, plan: Plan) -> None:
+    run_dir = session.run(replace(plan, guarantees=("NothingLeft",))).run_dir
+    assert load_baseline(run_dir) is None
+    assert load_baseline(session.run(replace(plan, guarantees=("NothingLeft", "SamplesOnce"))).run_dir) is not None
 
 
 def test_side_effects_are_read_after_the_end_and_judged_again_from_files(

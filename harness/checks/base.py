@@ -6,6 +6,7 @@ A check is a pure function of the records: no processes, no faults in action, no
 from __future__ import annotations
 
 import functools
+import inspect
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
@@ -79,11 +80,16 @@ def _place(at: Event | None) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Guarantee:
-    """A named promise and the check that judges it."""
+    """A named promise and the check that judges it.
+
+    Attributes:
+        needs_baseline: the check asks for the fault-free run: it has a name for its second argument, not ``_``.
+    """
 
     name: str
     promise: str
     check: Check
+    needs_baseline: bool = True
 
 
 GUARANTEES: dict[str, Guarantee] = {}
@@ -109,7 +115,9 @@ def guarantee(name: str, promise: str, *, needs_records: bool = True) -> Callabl
                 verdict = unknown(f"{gap}; what is on record: {verdict.reason}")
             return replace(verdict, guarantee=name, promise=promise)
 
-        GUARANTEES[name] = Guarantee(name, promise, judge)
+        GUARANTEES[name] = Guarantee(
+            name, promise, judge, needs_baseline=[*inspect.signature(check).parameters][1] != "_"
+        )
         return judge
 
     return register

@@ -202,7 +202,7 @@ def _told(returned: Mapping[str, tuple[int, str]]) -> dict[str, dict[str, Any]]:
 
 def release() -> None:
     """Let go of the groups of a script that is done: gloo's threads end here, with the interpreter unlocked."""
-    # As at any exit of Python: else a loader that is collected waits 5 s for each worker, whose queues are gone by then.
+    # As at any exit: else a loader that is collected waits 5 s for each worker, whose queues are gone by then.
     _utils._set_python_exit_flag()
     gc.collect()  # a DDP object that is garbage in a cycle goes first
     _kept.clear()
