@@ -119,6 +119,7 @@ def test_a_sub_group_has_its_own_count(run: Run) -> None:
     history = run(
         INIT
         + "pair = dist.new_group([1, 2])\nif rank in (1, 2):\n    dist.all_reduce(torch.ones(1), group=pair)\n"
+        + "dist.barrier()\n"  # rank 0 keeps the store, by which the others meet
         + END,
         ranks=3,
     )

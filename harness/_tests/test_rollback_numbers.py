@@ -42,7 +42,7 @@ dist.destroy_process_group()
 
 def test_1_750_updates_of_which_750_are_done_again(run: Run, tmp_path: Path) -> None:
     kill = Kill(rank=1, at=At(step=1751, phase="forward"))
-    history = run(SCRIPT, kill, args=(str(tmp_path / "checkpoints"),), max_restarts=1)
+    history = run(SCRIPT, kill, args=(str(tmp_path / "checkpoints"),), max_restarts=1, deadline_s=90.0)
     assert (history.outcome.exit_code, history.restarts) == (0, 1)
 
     done = updates(history)
