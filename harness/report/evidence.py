@@ -1,4 +1,4 @@
-"""What stands in a run directory of each process that came to a bad end: its last collectives, its stacks, its words."""
+"""What a run directory has of each launch that came to a bad end: last collectives, stacks, last words."""
 
 from __future__ import annotations
 

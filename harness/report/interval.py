@@ -1,7 +1,7 @@
 """How often to save: what an interval costs, and which one is best.
 
-With a save that takes ``save_s``, a recovery of ``recovery_s`` and failures that come at random, ``mtbf_s`` apart in the
-mean, the interval is the time of training between two saves.
+A save takes ``save_s``, a recovery ``recovery_s``; failures come at random, ``mtbf_s`` apart in the mean. The interval
+is the time of training between two saves.
 
     J. W. Young, A first order approximation to the optimum checkpoint interval, CACM 17(9), 1974, 530-531
     J. T. Daly, A higher order estimate of the optimum checkpoint interval for restart dumps, FGCS 22(3), 2006, 303-312
@@ -72,7 +72,7 @@ def daly(save_s: float, mtbf_s: float) -> float:
 
 
 def cost(interval_s: float, save_s: float, recovery_s: float, mtbf_s: float) -> float:
-    """The share of time on top of the training itself (Daly's equation 20, less 1); infinite where nothing gets done."""
+    """The share of time on top of the training itself (Daly's equation 20, less 1); infinite if nothing gets done."""
     try:
         return mtbf_s / interval_s * math.exp(recovery_s / mtbf_s) * math.expm1((interval_s + save_s) / mtbf_s) - 1
     except OverflowError:

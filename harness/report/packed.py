@@ -22,7 +22,7 @@ from harness.wire import PHASES
 DIGITS = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ-_"
 FIRST_QUANTUM_S = 1e-5
 MAX_CHARS = 3_000_000
-_LETTERS = {phase: chr(ord("A") + index) for index, phase in enumerate(PHASES)}
+_LETTERS: dict[str, str] = {phase: chr(ord("A") + index) for index, phase in enumerate(PHASES)}
 
 
 def pack(processes: Sequence[Process], max_chars: int = MAX_CHARS) -> tuple[float, list[str]]:

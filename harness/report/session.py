@@ -45,10 +45,6 @@ class Run:
     measured: Measured | None = None
     replay: str = ""
 
-    @property
-    def has_page(self) -> bool:
-        return bool(self.directory)
-
 
 @dataclass(frozen=True, kw_only=True)
 class Session:
@@ -82,11 +78,15 @@ def load_session(session_dir: Path) -> Session:
     """
     report = _report(session_dir)
     told = {Path(str(entry["run_dir"])).name: entry for entry in report["results"] if entry.get("run_dir")}
-    runs = [load_run(path.parent, told.get(path.parent.name, {})) for path in sorted(session_dir.glob(f"*/{PLAN_JSON}"))]
+    runs = [
+        load_run(path.parent, told.get(path.parent.name, {})) for path in sorted(session_dir.glob(f"*/{PLAN_JSON}"))
+    ]
     here = {run.directory for run in runs}
     runs += [_without_run(entry) for entry in report["results"] if Path(str(entry.get("run_dir", ""))).name not in here]
     if not runs and not report["about"]:
-        raise RecordError(f"{session_dir}: neither a run directory nor one of a session: no {PLAN_JSON} is in or below it")
+        raise RecordError(
+            f"{session_dir}: neither a run directory nor one of a session: no {PLAN_JSON} is in or below it"
+        )
     runs.sort(key=lambda run: (RESULTS.index(run.result), run.name))
     return Session(runs=tuple(runs), about=report["about"])
 
@@ -97,20 +97,21 @@ def load_run(run_dir: Path, told: dict[str, Any]) -> Run:
     Args:
         told: its entry in report.json, if it has one.
     """
-    name = str(told.get("test") or run_dir.name)
+    name = _name(told) or run_dir.name
     try:
         plan = load_plan(run_dir)
         judged = load_verdicts(run_dir)
         history = load_history(run_dir)
     except RecordError as error:
-        return Run(name=name, result="error", headline=str(error), directory=run_dir.name)
-    result = judged.outcome if judged.outcome in ("failed", "unknown", "passed") else "unknown"
+        said = _told_result(told)
+        return Run(name=name, result=said, headline=str(told.get("headline") or error), directory=run_dir.name)
+    result: Result = next((result for result in RESULTS if result == judged.outcome), "unknown")
     return Run(
         name=name,
-        result=result,  # type: ignore[arg-type]  # one of three of its literals
+        result=result,
         headline=judged.headline,
         title=plan.title,
-        workload=plan.workload or Path(plan.script).name,
+        workload=plan.workload if plan.workload and not Path(plan.workload).is_absolute() else Path(plan.script).name,
         directory=run_dir.name,
         duration_s=history.outcome.duration_s,
         faults=tuple(_faults(plan, history)),
@@ -186,11 +187,22 @@ def _report(session_dir: Path) -> dict[str, Any]:
 
 
 def _without_run(entry: dict[str, Any]) -> Run:
-    result = entry.get("outcome") if entry.get("outcome") == "unknown" else entry.get("result")
     duration_s = entry.get("duration_s")
     return Run(
-        name=str(entry.get("test")),
-        result=result if result in RESULTS else "error",
+        name=_name(entry) or str(entry.get("test")),
+        result=_told_result(entry),
         headline=str(entry.get("headline") or "no run is kept of it"),
         duration_s=duration_s if isinstance(duration_s, int | float) else None,
     )
+
+
+def _name(entry: dict[str, Any]) -> str:
+    """pytest's name of the test; empty where that names no file, as for one outside of pytest's root directory."""
+    name = str(entry.get("test", ""))
+    return "" if name.startswith("::") else name
+
+
+def _told_result(entry: dict[str, Any]) -> Result:
+    """pytest calls failed what this project calls unknown."""
+    said = "unknown" if entry.get("outcome") == "unknown" else entry.get("result")
+    return next((result for result in RESULTS if result == said), "error")

@@ -203,9 +203,7 @@ def _launches(history: History, clock: _Clock) -> Iterator[Moment]:
         if starts:
             count = f"{len(starts)} rank{'s' * (len(starts) > 1)}"
             name = f"restart {restart}" if restart else "launch"
-            yield Moment(
-                at_s=clock.of(starts[0].t_ns), kind="launch", text=f"{name}: {count} started", restart=restart
-            )
+            yield Moment(at_s=clock.of(starts[0].t_ns), kind="launch", text=f"{name}: {count} started", restart=restart)
 
 
 def _faults(history: History, clock: _Clock) -> Iterator[Moment]:

@@ -41,7 +41,9 @@ def write_trace(history: History, timeline: Timeline, run_dir: Path) -> Path:
             file.write("\n]}\n")
         half.replace(path)
     except OSError as error:
-        raise RecordError(f"{path}: cannot be written ({error.strerror}); free some space or mend its rights") from error
+        raise RecordError(
+            f"{path}: cannot be written ({error.strerror}); free some space or mend its rights"
+        ) from error
     return path
 
 
@@ -86,7 +88,9 @@ def _of_process(process: Process) -> Iterator[dict[str, Any]]:
         elif name == "update":
             again = process.replayed is not None and process.replayed[0] <= step <= process.replayed[1]
             since = begin_us if step_us is None else step_us
-            yield _slice(rank, _STEPS, f"step {step}{' (again)' if again else ''}", since, at_us - since, {"step": step})
+            yield _slice(
+                rank, _STEPS, f"step {step}{' (again)' if again else ''}", since, at_us - since, {"step": step}
+            )
             step_us = at_us
     if phase is not None:
         yield _slice(rank, _PHASES, phase[1], phase[0], end_us - phase[0], {"step": phase[2]})
@@ -147,4 +151,13 @@ def _slice(pid: int, tid: int, name: str, ts: float, dur: float, args: dict[str,
 def _instant(event: Event, zero_ns: int, tid: int, name: str) -> dict[str, Any]:
     args = {"step": event.step, "phase": event.phase, "line": event.where, **event.data}
     times = {"ts": (event.t_ns - zero_ns) / 1e3}
-    return {"ph": "i", "s": "t", "name": name, "cat": THREADS[tid], "pid": event.rank, "tid": tid, **times, "args": args}
+    return {
+        "ph": "i",
+        "s": "t",
+        "name": name,
+        "cat": THREADS[tid],
+        "pid": event.rank,
+        "tid": tid,
+        **times,
+        "args": args,
+    }

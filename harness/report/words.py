@@ -39,7 +39,7 @@ def signal_name(code: int) -> str:
 def duration(seconds: float | None) -> str:
     """``12.3 ms``, ``4.56 s``, ``3 min 20 s``, ``2 h 05 min``; a dash for None."""
     if seconds is None:
-        return "–"
+        return "-"
     if seconds < 0.9995:
         return f"{seconds * 1e3:.3g} ms"
     if seconds < 99.95:

@@ -23,6 +23,7 @@ from harness.errors import RecordError
 from harness.report.words import duration
 
 FOLDER = Path(__file__).parent
+MAX_LINE_CHARS = 100
 _SHOWN = "\n\t"
 _HIDING = {"Cc", "Cf", "Cs", "Co", "Zl", "Zp"}  # controls, formats, lone surrogates, private use, line separators
 
@@ -39,8 +40,10 @@ def render(template: str, data: Any = None, script: str | None = None, **values:
         "default-src 'none'; base-uri 'none'; form-action 'none'; img-src data:; "
         f"style-src 'sha256-{_digest(css)}'; script-src 'sha256-{_digest(code)}'"
     )
-    return _environment().get_template(template).render(
-        css=Markup(css), code=Markup(code), policy=policy, data=json_block(data), **values
+    return (
+        _environment()
+        .get_template(template)
+        .render(css=Markup(css), code=Markup(code), policy=policy, data=json_block(data), **values)
     )
 
 
@@ -58,14 +61,15 @@ def plain(value: Any) -> Any:
         return value
     if value.isascii() and value.isprintable():
         return value
-    return "".join(
-        f"\\u{ord(c):04x}" if c not in _SHOWN and unicodedata.category(c) in _HIDING else c for c in value
-    )
+    return "".join(f"\\u{ord(c):04x}" if c not in _SHOWN and unicodedata.category(c) in _HIDING else c for c in value)
 
 
 def pretty(value: Any) -> str:
-    """A value as text for people: a string as it is, all else as indented JSON."""
-    return value if isinstance(value, str) else json.dumps(value, indent=1, ensure_ascii=False, default=str)
+    """A value as text for people: a string as it is, all else as JSON, indented where it is long."""
+    if isinstance(value, str):
+        return value
+    line = json.dumps(value, ensure_ascii=False, default=str)
+    return line if len(line) <= MAX_LINE_CHARS else json.dumps(value, indent=1, ensure_ascii=False, default=str)
 
 
 def write_page(path: Path, text: str) -> Path:
@@ -79,7 +83,9 @@ def write_page(path: Path, text: str) -> Path:
         half.write_text(text, encoding="utf-8")
         half.replace(path)
     except OSError as error:
-        raise RecordError(f"{path}: cannot be written ({error.strerror}); free some space or mend its rights") from error
+        raise RecordError(
+            f"{path}: cannot be written ({error.strerror}); free some space or mend its rights"
+        ) from error
     return path
 
 

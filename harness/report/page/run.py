@@ -10,6 +10,7 @@ from typing import Any
 from harness.checks.base import Verdict
 from harness.errors import RecordError
 from harness.history import History, load_history
+from harness.kept_runs import REPORT_HTML
 from harness.report.checkpoints import foreign, looks
 from harness.report.evidence import failures
 from harness.report.interval import DEFAULT_MTBF_S, Advice, advise
@@ -23,7 +24,6 @@ from harness.report.timeline import Moment, Timeline, make_timeline
 from harness.report.trace import write_trace
 from harness.wire import PHASES
 
-REPORT_HTML = "report.html"
 NOT_JUDGED = "this run has not been judged"
 
 
@@ -122,7 +122,7 @@ def _who(rank: int | None, detail: str) -> str:
 
 
 def advice(measured: Measured, history: History, mtbf_s: float) -> Advice | None:
-    """The interval advice, if the run saved; where nothing failed, recovery is taken as the time to the first update."""
+    """The interval advice, if the run saved; a recovery that was not seen counts as 0."""
     if not measured.save_s:
         return None
     recovery_s = measured.restart_s or 0.0

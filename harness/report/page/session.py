@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from harness.kept_runs import REPORT_HTML
 from harness.report.interval import DEFAULT_MTBF_S, advise
 from harness.report.page.html import render, write_page
 from harness.report.page.plot import make_plot
-from harness.report.page.run import REPORT_HTML
 from harness.report.session import RESULTS, Session, coverage, load_session, median_of, never_tried, times_by_kind
 
 
@@ -20,7 +20,7 @@ def write_session_report(session_dir: Path, *, mtbf_s: float = DEFAULT_MTBF_S) -
         RecordError: it is no session directory, or cannot be written.
     """
     session = load_session(session_dir)
-    pages = {run.directory for run in session.runs if run.directory and (session_dir / run.directory / REPORT_HTML).is_file()}
+    pages = {run.directory for run in session.runs if (session_dir / run.directory / REPORT_HTML).is_file()}
     return write_page(session_dir / REPORT_HTML, session_page(session, session_dir.name, pages, mtbf_s=mtbf_s))
 
 
