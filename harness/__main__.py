@@ -1,4 +1,4 @@
-"""The command line beside pytest: ``python -m harness doctor | new | recheck | crashstates | schema | mutants``.
+"""The command line beside pytest: ``python -m harness COMMAND``; ``--help`` lists the commands.
 
 Exit codes: 0 all is well, 1 broken (a guarantee, or a machine that cannot run the main job), 2 unknown or wrong usage.
 """
@@ -77,6 +77,15 @@ def _parser() -> argparse.ArgumentParser:
     )
     recheck.set_defaults(command=_recheck)
 
+    report = commands.add_parser("report", help="write the page of a stored run (report.html, trace.json) or session")
+    report.add_argument(
+        "directory", metavar="RUN_OR_SESSION_DIR", type=Path, help="a run directory, or one of a session"
+    )
+    report.add_argument(
+        "--failure-every", metavar="HOURS", type=float, default=24.0, help="mean time between failures of the real job"
+    )
+    report.set_defaults(command=_report)
+
     crashstates = commands.add_parser(
         "crashstates", help="load every state that a crash can leave of a save, and judge"
     )
@@ -125,6 +134,13 @@ def _recheck(options: argparse.Namespace) -> int:
     if before != judgement.outcome:
         print(f"  before   {before} (verdicts.json, left as it is)")
     return _EXIT_CODES[judgement.outcome]
+
+
+def _report(options: argparse.Namespace) -> int:
+    from harness.report.page import write_report_page
+
+    print(write_report_page(options.directory, mtbf_s=options.failure_every * 3600))
+    return OK
 
 
 def _schema(_: argparse.Namespace) -> int:

@@ -2,7 +2,7 @@
 
     <store>/.gitignore                    "*", if the store was made here: it never shows in the user's repository
     <store>/runs/<session>/session.json   makes the directory ours; what is not marked so is never touched
-    <store>/runs/<session>/report.json    every result of the session
+    <store>/runs/<session>/report.json    every result of the session, and report.html, its page
     <store>/runs/<session>/<run>/         one run directory
 
 A session's name starts with its time, so names sort by age.
@@ -22,6 +22,7 @@ from harness.wire import PLAN_JSON, VERDICTS_JSON
 
 KEPT_SESSIONS = 5
 REPORT_JSON = "report.json"
+REPORT_HTML = "report.html"
 SESSION_JSON = "session.json"
 
 
@@ -61,7 +62,7 @@ def prune(store_dir: Path, keep: int = KEPT_SESSIONS) -> list[Path]:
         for run_dir in sorted(_passed_runs(session_dir)):
             shutil.rmtree(run_dir, ignore_errors=True)  # an undeletable old run is no reason to fail today's session
             removed.append(run_dir)
-        if {path.name for path in session_dir.iterdir()} <= {SESSION_JSON, REPORT_JSON}:
+        if {path.name for path in session_dir.iterdir()} <= {SESSION_JSON, REPORT_JSON, REPORT_HTML}:
             shutil.rmtree(session_dir, ignore_errors=True)
             removed.append(session_dir)
     return removed

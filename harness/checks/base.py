@@ -125,8 +125,7 @@ def guarantee(name: str, promise: str, *, needs_records: bool = True) -> Callabl
 
 def _gap(history: History) -> str | None:
     """What is missing from the records, if anything is."""
-    recorded = {event.rank for event in history.events}
-    if silent := [rank for rank in history.ranks if rank not in recorded]:
+    if silent := [rank for rank in history.ranks if rank not in history.recorded]:
         return f"no record of rank {', '.join(map(str, silent))}"
     if history.damaged:
         return f"{len(history.damaged)} damaged lines in the records, the first: {history.damaged[0]}"

@@ -7,7 +7,6 @@ a guarantee is broken, or nothing is proven   FAILED (the second headed UNKNOWN)
 
 from __future__ import annotations
 
-import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -73,12 +72,24 @@ class RunItem(pytest.Item):
         if self.unavailable:
             pytest.fail(f"{self.unavailable} (a failure because of --require-gpus)", pytrace=False)
         assert self.judgement is not None  # else set-up did not return
-        if self.judgement.outcome != "passed":
+        has_failed = self.judgement.outcome != "passed"
+        page = self.write_page() if has_failed or self.config.getoption("chaos_report") else None
+        if has_failed:
             from harness.report.terminal import judgement_text
 
             shown_dir = as_typed(self.run_dir, self.config)
-            text = judgement_text(self.judgement, shown_dir, title=self.title, replay=self.replay())
+            text = judgement_text(self.judgement, shown_dir, title=self.title, replay=self.replay(), page=page)
             pytest.fail(text, pytrace=False)
+
+    def write_page(self) -> Path | None:
+        """Write the run's page; returns its path as the user would type it, or None if there is none."""
+        from harness.report.page import write_run_report
+
+        try:
+            return as_typed(write_run_report(self.run_dir), self.config)
+        except HarnessError as error:  # a full disk takes the page, not the test's result
+            self.add_report_section("call", "chaos", f"no page of this run: {error}")
+            return None
 
     def reportinfo(self) -> tuple[Path, int | None, str]:
         return self.path, None, f"{self.path.stem} [{self.name}]"
@@ -110,9 +121,9 @@ class ScenarioItem(RunItem):
         return not (self.device == "gpu" and self.config.getoption("require_gpus"))
 
     def replay(self) -> str:
-        command = ["pytest", f"{as_typed(self.path, self.config)}::{self.name}", "--launcher", self.plan.launcher]
-        command += ["--chaos-seed", str(self.plan.seed)]
-        return shlex.join([*command, "--disarm"] if self.plan.disarmed else command)
+        from harness.report.replay import replay_command
+
+        return replay_command(self.plan, as_typed(self.path, self.config))
 
 
 class StoredRunItem(RunItem):
@@ -122,6 +133,9 @@ class StoredRunItem(RunItem):
         from harness.run import recheck
 
         return recheck(self.path.parent), self.path.parent, None
+
+    def write_page(self) -> Path | None:
+        return None  # stored runs are read, and left as they are
 
     def reportinfo(self) -> tuple[Path, int | None, str]:
         return self.path, None, f"{self.path.parent.name} [{self.name}]"

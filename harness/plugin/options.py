@@ -25,6 +25,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--chaos-seed", type=int, metavar="N", help="Seed of every random choice (default: the scenario's)")
     group.addoption("--chaos-store", metavar="DIR", help="Where runs and baselines are kept (default: ROOTDIR/.chaos)")
     group.addoption("--fresh-baselines", action="store_true", help="Run every fault-free twin again")
+    group.addoption(
+        "--chaos-report", action="store_true", help="Write a page of every run, not only of those that fail"
+    )
     group.addoption("--recheck", metavar="DIR", help="Judge the runs stored under DIR again instead of running any")
 
 

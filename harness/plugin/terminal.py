@@ -53,13 +53,16 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
     terminalreporter.write_line(_header(config))
     if session_dir(config).is_dir():  # else nothing ran: all were skipped
         from harness.kept_runs import REPORT_JSON, prune
+        from harness.report.page import write_session_report
         from harness.report.stored import write_report
 
         try:
             path = write_report(session_dir(config) / REPORT_JSON, _about(config), results)
             terminalreporter.write_line(f"chaos: runs and {REPORT_JSON} are in {as_typed(path.parent, config)}")
-        except RecordError as error:  # a full disk takes the report, not the session's result
-            terminalreporter.write_line(f"chaos: no {REPORT_JSON}: {error}", red=True)
+            page = write_session_report(session_dir(config))
+            terminalreporter.write_line(f"chaos: open {as_typed(page, config)}")
+        except RecordError as error:  # a full disk takes the reports, not the session's result
+            terminalreporter.write_line(f"chaos: no report: {error}", red=True)
         prune(store_dir(config))
 
 

@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from harness.checks.base import Verdict
+from harness.checks.diagnosis import Cause
 from harness.errors import RecordError
 from harness.expect import Judgement
-from harness.wire import VERDICTS_JSON
+from harness.wire import VERDICTS_JSON, Event
 
 
 @dataclass(frozen=True)
@@ -23,6 +24,7 @@ class StoredJudgement:
         verdicts: one for each guarantee, in the order they were judged.
         blamed: names of the guarantees that kept the run from passing, the most telling first.
         problems: what was wrong beside the guarantees.
+        diagnosis: the first cause of each failed launch.
     """
 
     outcome: str
@@ -30,6 +32,7 @@ class StoredJudgement:
     verdicts: tuple[Verdict, ...]
     blamed: tuple[str, ...]
     problems: tuple[str, ...]
+    diagnosis: tuple[Cause, ...] = ()
 
 
 def write_verdicts(judgement: Judgement, run_dir: Path) -> Path:
@@ -60,10 +63,15 @@ def load_verdicts(run_dir: Path) -> StoredJudgement:
         raw = json.loads(path.read_text())
         verdicts = tuple(Verdict(**verdict) for verdict in raw["verdicts"])
         blamed, problems = tuple(raw["blamed"]), tuple(raw["problems"])
-        return StoredJudgement(raw["outcome"], raw["headline"], verdicts, blamed, problems)
+        diagnosis = tuple(_cause(cause) for cause in raw.get("diagnosis", ()))
+        return StoredJudgement(raw["outcome"], raw["headline"], verdicts, blamed, problems, diagnosis)
     except (OSError, ValueError, TypeError, KeyError) as error:
         cure = f"judge the run again: python -m harness recheck {run_dir}"
         raise RecordError(f"{path}: no readable verdicts ({error}); {cure}") from error
+
+
+def _cause(raw: dict[str, Any]) -> Cause:
+    return Cause(**raw | {"event": None if raw["event"] is None else Event(**raw["event"])})
 
 
 def write_report(path: Path, about: dict[str, Any], results: Sequence[dict[str, Any]]) -> Path:

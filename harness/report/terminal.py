@@ -21,7 +21,9 @@ _INDENT = 11
 _WORDS = {"invalid": "is broken", "unknown": "is unknown", "not-applicable": "has nothing to judge", "valid": "holds"}
 
 
-def judgement_text(judgement: Judgement, run_dir: Path, *, title: str = "", replay: str = "") -> str:
+def judgement_text(
+    judgement: Judgement, run_dir: Path, *, title: str = "", replay: str = "", page: Path | None = None
+) -> str:
     """The panel of one run, at most 100 columns wide but for paths and commands, which are there to be copied.
 
     The headline first, under UNKNOWN where nothing is proven. For each promise that does not hold: the promise, the
@@ -31,6 +33,7 @@ def judgement_text(judgement: Judgement, run_dir: Path, *, title: str = "", repl
     Args:
         run_dir: as the reader will type it; it is only printed.
         replay: the command that runs the same plan again, if there is one.
+        page: the HTML page that shows it, if there is one.
     """
     shown, left = judgement.blamed[:MAX_BLAMED], judgement.blamed[MAX_BLAMED:]
     heading = "UNKNOWN: " if judgement.outcome == "unknown" else ""
@@ -52,6 +55,7 @@ def judgement_text(judgement: Judgement, run_dir: Path, *, title: str = "", repl
         lines += _field("cause", f"{', '.join(where)}: {cause.detail}{source}")
         if cause.how == "exit" and cause.exit_code and cause.rank is not None:  # why, only the script itself can say
             lines += _last_words(output_path(run_dir, cause.rank, cause.restart, "stderr"))
+    lines += _uncut("page", str(page) if page else "")
     lines += _uncut("run", str(run_dir))
     lines += _uncut("replay", replay)
     lines += _uncut("recheck", f"python -m harness recheck {shlex.quote(str(run_dir))}")
