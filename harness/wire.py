@@ -11,6 +11,7 @@ Between two updates (saving, evaluating) the step is that of the last update don
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
@@ -51,6 +52,8 @@ EFFECTS_JSON = "effects.json"
 VERDICTS_JSON = "verdicts.json"
 LAUNCHER_LOG = "launcher.log"
 CHECKPOINTS = "checkpoints"
+# Asks a rank for its stacks. No signal that schedulers and scripts have a use for, as they have for SIGUSR1 and SIGUSR2.
+STACKS_SIGNAL = int(signal.SIGRTMAX) - 1
 ALIVE = "alive"  # every process of a run holds a shared flock on it: free means that nothing is left
 
 
@@ -140,6 +143,11 @@ def output_path(
     run_dir: Path, rank: int, restart: int, stream: Literal["stdout", "stderr", "stacks", "sigterm"]
 ) -> Path:
     return rank_dir(run_dir, rank) / f"{stream}-{restart}.txt"
+
+
+def flight_path(run_dir: Path, rank: int, restart: int) -> Path:
+    """Torch's own record of this process's collectives, if it left one."""
+    return rank_dir(run_dir, rank) / f"flight-{restart}.json"
 
 
 @dataclass(frozen=True, slots=True)

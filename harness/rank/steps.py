@@ -20,6 +20,7 @@ import torch.distributed as dist
 from torch.nn.modules.module import register_module_forward_pre_hook
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
+from harness.rank import collectives
 from harness.rank.batches import Batch, WaitingBatches
 from harness.rank.generators import rng_digest
 from harness.rank.gradients import Gradients
@@ -204,11 +205,15 @@ class Steps:
         @functools.wraps(backward)
         def seen(*args: Any, **kwargs: Any) -> Any:
             self.enter("backward")
-            self._is_in_backward = True
-            try:
+            if self._is_in_backward:  # activation checkpointing, say, within another
                 return backward(*args, **kwargs)
+            self._is_in_backward, collectives.reducing = True, []
+            try:
+                result = backward(*args, **kwargs)
             finally:
                 self._is_in_backward = False
+            collectives.reducing = None  # after an exception they tell whether it came out of communication
+            return result
 
         torch.autograd.backward = seen
 
