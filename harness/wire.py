@@ -52,7 +52,7 @@ EFFECTS_JSON = "effects.json"
 VERDICTS_JSON = "verdicts.json"
 LAUNCHER_LOG = "launcher.log"
 CHECKPOINTS = "checkpoints"
-# Asks a rank for its stacks. No signal that schedulers and scripts have a use for, as they have for SIGUSR1 and SIGUSR2.
+# Asks a rank for its stacks. No signal that schedulers and scripts use, as they do SIGUSR1 and SIGUSR2.
 STACKS_SIGNAL = int(signal.SIGRTMAX) - 1
 ALIVE = "alive"  # every process of a run holds a shared flock on it: free means that nothing is left
 

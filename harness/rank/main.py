@@ -47,7 +47,10 @@ def run(script: str, args: list[str]) -> int:
     steps, triggers = _install(recorder, run_dir, rank, restart)
     from harness.rank import collectives
 
+    rank_pid = os.getpid()
     code = _run_script(recorder, steps, triggers, script, args, flight_path(run_dir, rank, restart))
+    if os.getpid() != rank_pid:
+        return code  # a child that the script forked, and that left it as the rank does: it is not the rank
     state = steps.final_state()
     if code == 0 and _native_threads():  # after an error its threads may still wait for peers
         collectives.release()
@@ -156,9 +159,13 @@ def _run_script(
 
     sys.argv[:] = [script, *args]
     sys.path.insert(0, str(Path(script).parent))  # as ``python script`` does
-    leave = os._exit
+    leave, rank_pid = os._exit, os.getpid()
 
     def recorded_exit(code: int) -> NoReturn:
+        if (
+            os.getpid() != rank_pid
+        ):  # of a child that the script forked: torch's threads, not forked, never answer there
+            leave(code)
         state, threads = steps.final_state(), _native_threads()
         recorder.emit(Kind.EXIT, code=code, **state, returned=collectives.returned(), at_once=True, threads=threads)
         recorder.trim()
@@ -178,7 +185,7 @@ def _run_script(
         # BaseException: torch's CheckpointException is one, and KeyboardInterrupt ends a rank as well.
         frames = traceback.extract_tb(error.__traceback__)
         is_in_collective = _is_in_collective(frames)
-        if is_in_collective:
+        if is_in_collective and os.getpid() == rank_pid:
             traces.write_flight_record(flight)
         recorder.emit(
             Kind.EXCEPTION,
