@@ -81,7 +81,8 @@ class Kind(StrEnum):
     LOADER_END = "loader_end"
     # at issue: group, call (from 1 in this group), op, reduce_op, numel, dtype, root, site ("file:line"); faulted
     # ("skipped": asked for and not sent, "extra": sent and not asked for) only where a fault acted; aside (true) only
-    # if a Python thread beside the training sent it: where the training was meanwhile is chance; returned (as of
+    # if a Python thread beside the training sent it: where the training was meanwhile is chance; implied (true) only if
+    # no function of torch.distributed was called for it: DDP sends its buckets and buffers so; returned (as of
     # EXCEPTION) only if the script came back from more calls of this group than were sent before this one
     COLLECTIVE = "collective"
     # on rank 0, after an evaluation, if the scenario has a reference for it: value (float; None: see problem), problem
