@@ -8,7 +8,7 @@ import json
 import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -16,12 +16,15 @@ from typing import Any
 
 from harness.effects import Found, load_effects
 from harness.errors import RecordError
+from harness.evidence import Asked, Flight, load_flight
 from harness.plan import Plan, load_plan
 from harness.wire import OUTCOME_JSON, Event, Kind
 
 SIGTERM_HEADER = "chaos: SIGTERM"
 _NUMBER = "(0|[1-9][0-9]{0,8})"
-_OF_PROCESS = re.compile(rf"rank-{_NUMBER}/(?:events-{_NUMBER}\.jsonl|(?:stacks|stdout|stderr)-{_NUMBER}\.txt)")
+_OF_PROCESS = re.compile(
+    rf"rank-{_NUMBER}/(?:events-{_NUMBER}\.jsonl|(?:stacks|stdout|stderr)-{_NUMBER}\.txt|flight-{_NUMBER}\.json)"
+)
 # Beside OSError: what reading a JSON file and taking it apart may raise, whatever stands in it.
 UNREADABLE = (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError)
 
@@ -48,6 +51,7 @@ class Outcome:
         timed_out: the scenario's deadline passed and the run was ended by force.
         leftovers: one line each for what was still there after the end: process, port, shared memory, open file.
         agent_exits: ranks that the agent reported as failed, in the order it did.
+        asked: ranks that were asked for their stacks before they were ended.
     """
 
     exit_code: int | None
@@ -56,6 +60,7 @@ class Outcome:
     ended_ns: int
     leftovers: tuple[str, ...] = ()
     agent_exits: tuple[AgentExit, ...] = ()
+    asked: tuple[Asked, ...] = ()
 
     @property
     def duration_s(self) -> float:
@@ -98,9 +103,10 @@ class History:
     """All that is on record of one run.
 
     Attributes:
-        events: by (t_ns, rank, seq).
+        events: by (t_ns, rank, seq), until the deadline if the run was ended then.
         stacks: (rank, restart) -> the stacks that this process wrote on a fatal signal or on demand, then, after a
             line ``SIGTERM_HEADER``, those it wrote when the launcher ended it.
+        flights: (rank, restart) -> the flight record that this process left, if it did.
         damaged: one line for each record line that could not be read (a torn last line of a killed rank is normal
             and not listed).
         effects: what stood in each place of side effects that the plan names, after the end.
@@ -111,6 +117,7 @@ class History:
     outcome: Outcome
     events: tuple[Event, ...]
     stacks: Mapping[tuple[int, int], str] = field(default_factory=dict)
+    flights: Mapping[tuple[int, int], Flight] = field(default_factory=dict)
     damaged: tuple[str, ...] = ()
     effects: tuple[Found, ...] = ()
     reported: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
@@ -192,8 +199,17 @@ def load_history(run_dir: Path) -> History:
         if text:
             stacks[rank, restart] = text
     damaged.extend(_cut_off(plan, outcome, events))
+    if outcome.timed_out:  # ranks that were stopped, or asleep, may go on when they are asked for their stacks
+        events = [event for event in events if event.t_ns <= outcome.ended_ns]
     return History(
-        plan, outcome, tuple(events), stacks, tuple(damaged), load_effects(run_dir), _reported(plan, run_dir)
+        plan,
+        outcome,
+        tuple(events),
+        stacks,
+        _flights(run_dir),
+        tuple(damaged),
+        load_effects(run_dir),
+        _reported(plan, run_dir),
     )
 
 
@@ -207,6 +223,14 @@ def _no_collection() -> Iterator[None]:
     finally:
         if was_enabled:
             gc.enable()
+
+
+def _flights(run_dir: Path) -> dict[tuple[int, int], Flight]:
+    found = {}
+    for path, rank, restart in _of_processes(run_dir, "flight-*.json"):
+        with suppress(*UNREADABLE):  # it is a second opinion: no check rests on it alone
+            found[rank, restart] = load_flight(path)
+    return found
 
 
 def _reported(plan: Plan, run_dir: Path) -> dict[int, tuple[str, ...]]:
@@ -239,6 +263,7 @@ def load_outcome(run_dir: Path) -> Outcome:
         raw = json.loads(path.read_text())
         raw["agent_exits"] = tuple(AgentExit(**e) for e in raw["agent_exits"])
         raw["leftovers"] = tuple(raw["leftovers"])
+        raw["asked"] = tuple(Asked(**a) for a in raw.get("asked", ()))
         outcome = Outcome(**raw)
         _check_types(outcome)
         return outcome
@@ -248,6 +273,7 @@ def load_outcome(run_dir: Path) -> Outcome:
 
 def _check_types(outcome: Outcome) -> None:
     numbers = [outcome.started_ns, outcome.ended_ns, *(n for e in outcome.agent_exits for n in (e.pid, e.local_rank))]
+    numbers += [n for a in outcome.asked for n in (a.rank, a.restart, a.pid)]
     codes = [code for code in (outcome.exit_code, *(e.exit_code for e in outcome.agent_exits)) if code is not None]
     if not all(type(number) is int for number in (*numbers, *codes)):
         raise ValueError("a time, pid, rank or exit code is no whole number")
@@ -260,7 +286,7 @@ def _of_processes(run_dir: Path, pattern: str) -> Iterator[tuple[Path, int, int]
     """The files of this kind with their rank and restart; copies and whatever else has a like name are left out."""
     for path in sorted(run_dir.glob(f"rank-*/{pattern}")):
         if found := _OF_PROCESS.fullmatch(path.relative_to(run_dir).as_posix()):
-            yield path, int(found[1]), int(found[2] if found[3] is None else found[3])
+            yield path, int(found[1]), int(next(number for number in found.groups()[1:] if number is not None))
 
 
 def _load_events(path: Path, rank: int, restart: int, damaged: list[str]) -> Iterator[Event]:

@@ -11,6 +11,7 @@ Between two updates (saving, evaluating) the step is that of the last update don
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
@@ -51,6 +52,8 @@ EFFECTS_JSON = "effects.json"
 VERDICTS_JSON = "verdicts.json"
 LAUNCHER_LOG = "launcher.log"
 CHECKPOINTS = "checkpoints"
+# Asks a rank for its stacks. No signal that schedulers and scripts use, as they do SIGUSR1 and SIGUSR2.
+STACKS_SIGNAL = int(signal.SIGRTMAX) - 1
 ALIVE = "alive"  # every process of a run holds a shared flock on it: free means that nothing is left
 
 
@@ -78,7 +81,8 @@ class Kind(StrEnum):
     LOADER_END = "loader_end"
     # at issue: group, call (from 1 in this group), op, reduce_op, numel, dtype, root, site ("file:line"); faulted
     # ("skipped": asked for and not sent, "extra": sent and not asked for) only where a fault acted; aside (true) only
-    # if a Python thread beside the training sent it: where the training was meanwhile is chance; returned (as of
+    # if a Python thread beside the training sent it: where the training was meanwhile is chance; implied (true) only if
+    # no function of torch.distributed was called for it: DDP sends its buckets and buffers so; returned (as of
     # EXCEPTION) only if the script came back from more calls of this group than were sent before this one
     COLLECTIVE = "collective"
     # on rank 0, after an evaluation, if the scenario has a reference for it: value (float; None: see problem), problem
@@ -140,6 +144,11 @@ def output_path(
     run_dir: Path, rank: int, restart: int, stream: Literal["stdout", "stderr", "stacks", "sigterm"]
 ) -> Path:
     return rank_dir(run_dir, rank) / f"{stream}-{restart}.txt"
+
+
+def flight_path(run_dir: Path, rank: int, restart: int) -> Path:
+    """Torch's own record of this process's collectives, if it left one."""
+    return rank_dir(run_dir, rank) / f"flight-{restart}.json"
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, Self
 
+from harness.evidence import Asked
 from harness.faults import Fault
 from harness.history import SIGTERM_HEADER, AgentExit, Baseline, History, Outcome
 from harness.plan import Expect, Plan
@@ -49,6 +50,7 @@ class Story:
     stacks: dict[tuple[int, int], str] = field(default_factory=dict)
     agent_exits: list[AgentExit] = field(default_factory=list)
     damaged: tuple[str, ...] = ()
+    asked: list[Asked] = field(default_factory=list)
 
     def tell(self, rank: int, kind: Kind, *, step: int | None = None, phase: str = "init", **data: Any) -> Self:
         """One event; ranks that have died say nothing more."""
@@ -254,8 +256,9 @@ class Story:
             ended_ns=len(events) * 1_000_000,
             leftovers=leftovers,
             agent_exits=tuple(self.agent_exits),
+            asked=tuple(self.asked),
         )
-        return History(self.plan, outcome, tuple(events), dict(self.stacks), self.damaged)
+        return History(self.plan, outcome, tuple(events), dict(self.stacks), damaged=self.damaged)
 
 
 def baseline(ranks: int = 2, steps: int = 12, **changes: Any) -> Baseline:

@@ -161,6 +161,15 @@ def test_collectives_of_one_shape_in_another_order(ranks: int) -> None:
     assert found.rank == (1 if ranks > 2 else None)  # between two ranks nothing says which order is right
 
 
+def test_a_models_own_collectives_may_come_by_different_lines() -> None:
+    """Each rank goes backward from its own line, as where the kind of batch decides."""
+    story = run(ranks=2).start().updates(1, 2)
+    for rank in range(2):
+        for line in (72, 71) if rank == 1 else (71, 72):
+            story.collective(rank, site=f"train.py:{line}", implied=True)
+    assert verdict(story.updates(3, 4).leave()).outcome == "valid"
+
+
 def test_two_against_two_leaves_it_undecided() -> None:
     story = run(ranks=4).start().updates(1, 4)
     for rank in range(4):

@@ -163,10 +163,17 @@ def test_a_rank_that_never_came_is_absent() -> None:
     assert (found.outcome, found.rank, found.seen["absent"]) == ("invalid", 2, [2])
 
 
-def test_one_ahead_of_many_names_nobody_but_shows_both_sides() -> None:
+def test_one_ahead_of_many_is_the_odd_one_where_nothing_tells_what_the_others_do() -> None:
     found = verdict("EndsInTime", planned(ranks=4).updates(1, 3).begin(3, 4), timed_out=True)
-    assert (found.outcome, found.rank) == ("invalid", None)
+    assert (found.outcome, found.rank) == ("invalid", 3)
     assert (found.seen["ahead"], found.seen["behind"]) == ([3], [0, 1, 2])
+
+
+def test_two_against_two_names_nobody() -> None:
+    found = verdict("EndsInTime", planned(ranks=4).updates(1, 3).begin(0, 4).begin(3, 4), timed_out=True)
+    assert (found.outcome, found.rank) == ("invalid", None)
+    assert (found.seen["ahead"], found.seen["behind"]) == ([0, 3], [1, 2])
+    assert found.seen["ranks 1, 2"].endswith("no evidence: no stacks")
 
 
 def test_a_run_that_fails_in_time_ended_in_time() -> None:

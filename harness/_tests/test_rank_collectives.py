@@ -55,6 +55,26 @@ show(summed=summed.tolist(), gathered=[g.item() for g in gathered], sent=sent.to
         assert operations(history, rank) == ["all_reduce", "all_gather", "broadcast", "reduce_scatter"]
 
 
+def test_what_a_model_sends_by_itself_is_told_from_what_the_script_asks_for(run: Run) -> None:
+    history = run(
+        INIT
+        + """
+layers = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.BatchNorm1d(4))
+model = torch.nn.parallel.DistributedDataParallel(layers)
+model(torch.ones(2, 4)).sum().backward()
+dist.all_reduce(layers[0].weight.grad)
+dist.barrier()
+"""
+        + END
+    )
+    sent = history.of(Kind.COLLECTIVE, rank=1, restart=0)
+    implied = {e.data["op"] for e in sent if e.phase in ("forward", "backward") and e.data.get("implied")}
+    asked = [e.data["op"] for e in sent if not e.data.get("implied")]
+    assert "all_reduce" in implied
+    assert asked[-2:] == ["all_reduce", "barrier"]
+    assert all(e.data["site"].startswith(history.plan.script) for e in sent)
+
+
 def test_each_call_is_recorded_with_what_two_ranks_must_agree_on(run: Run) -> None:
     history = run(INIT + "dist.all_reduce(torch.ones(3, 4, dtype=torch.float64), op=dist.ReduceOp.MAX)\n" + END)
     (event,) = history.of(Kind.COLLECTIVE, rank=1, restart=0)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
-from harness._tests.launched import Run
+from harness._tests.launched import Run, shown
 from harness.faults.base import At
 from harness.faults.exit import Exit
 from harness.faults.kill import Kill
@@ -177,6 +179,57 @@ def test_a_script_that_leaves_by_os_exit_has_its_end_state_on_record(run: Run) -
     (update,) = history.of(Kind.UPDATE, rank=0)
     assert end.data["at_once"]
     assert end.data["params"] == update.data["params"]
+
+
+INNER = """
+class Logging(torch.optim.SGD):
+    fails = False
+    def step(self, closure=None):
+        if self.fails:
+            raise ArithmeticError
+        return super().step(closure)
+torch.optim.SGD(model.parameters(), lr=0.1)  # whose hooks torch puts around SGD.step as well
+optimizer = Logging(model.parameters(), lr=0.1)
+"""
+
+
+def test_a_step_that_calls_the_step_of_its_base_class_is_one_update(run: Run) -> None:
+    history = run(MODEL + INNER + "update()\nupdate()" + END)
+    assert [e.step for e in history.of(Kind.UPDATE, rank=0, restart=0)] == [1, 2]
+
+
+def test_a_step_that_raised_and_was_tried_again_is_one_update(run: Run) -> None:
+    again = """
+update()
+optimizer.fails = True
+try:
+    update()
+except ArithmeticError:
+    optimizer.fails = False
+update()
+"""
+    history = run(MODEL + INNER + again + END)
+    assert [e.step for e in history.of(Kind.UPDATE, rank=0, restart=0)] == [1, 2]
+
+
+FORKING = """
+def leaves(code):
+    WAY
+pid = os.fork()
+if pid == 0:
+    leaves(7)
+show(code=os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+"""
+
+
+@pytest.mark.parametrize("way", ["os._exit(code)", "sys.exit(code)", "raise ValueError(code)"])
+def test_a_child_that_a_script_forks_leaves_at_once_and_is_not_the_rank(run: Run, tmp_path: Path, way: str) -> None:
+    """Torch's threads are not forked: whatever the child computed with them would wait for ever."""
+    big = MODEL.replace("Linear(4, 8)", "Linear(4, 8), torch.nn.Linear(8, 8_000), torch.nn.Linear(8_000, 8)")
+    history = run(big + "update()\n" + FORKING.replace("WAY", way) + END, env={"OMP_NUM_THREADS": "2"})
+    assert history.outcome.exit_code == 0
+    assert shown(tmp_path, history, 0) == {"code": 1 if "ValueError" in way else 7}
+    assert [e.data["code"] for e in history.of(Kind.EXIT, rank=0, restart=0)] == [0]
 
 
 def test_after_the_second_optimizers_part_the_script_is_between_updates(run: Run) -> None:

@@ -102,8 +102,8 @@ def _first_difference(sent: Sent) -> int | None:
 def _is_swap(sent: Sent, index: int, here: Mapping[int, Event]) -> bool:
     """Two collectives of one kind in another order on some ranks: only their call sites can show it."""
     sites = {event.data.get("site") for event in here.values()}
-    if len(sites) != 2 or None in sites:
-        return False  # ranks may well reach the same collective by different lines
+    if len(sites) != 2 or None in sites or any(event.data.get("implied") for event in here.values()):
+        return False  # ranks may well reach the same collective by different lines, above all a model's own
     nexts = {rank: events[index + 1] for rank, events in sent.items() if index + 1 < len(events)}
     if nexts.keys() != here.keys() or differ(nexts.values()):
         return False

@@ -14,8 +14,9 @@ from typing import Literal
 
 from harness.checks.collectives import Deviation, first_deviation
 from harness.checks.ends import End, ends_of, fatal_at_exit
+from harness.checks.hang import hang_of
 from harness.checks.loaders import Parting, parting
-from harness.checks.progress import progress, stuck_in_teardown
+from harness.checks.progress import stuck_in_teardown
 from harness.checks.records import failed_restarts, listed
 from harness.checks.sent import sent_by_group
 from harness.history import Baseline, History
@@ -311,17 +312,17 @@ def _exception_text(event: Event) -> str:
 
 
 def _hang(history: History, restart: int) -> Cause:
-    seen = progress(history, restart)
-    culprits = seen.absent or seen.behind
+    found = hang_of(history, restart)
+    seen = found.seen
     gave_up = next((e for e in history.of(Kind.EXCEPTION) if e.restart == restart), None)
     said = f"; the first to give up is {_exception_text(gave_up)}" if gave_up is not None else ""
     return Cause(
-        rank=culprits[0] if len(culprits) == 1 else None,
+        rank=found.rank,
         restart=restart,
         step=seen.at.step if seen.at else None,
         phase=seen.at.phase if seen.at else None,
         operation=seen.operation,
         how="hang",
-        detail=f"hang: {seen}{said}",
+        detail=f"hang: {found}{said}",
         event=seen.at,
     )

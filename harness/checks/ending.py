@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from harness.checks.base import Verdict, guarantee, invalid, unknown, valid
-from harness.checks.progress import progress, stuck_in_teardown
+from harness.checks.hang import hang_of
+from harness.checks.progress import stuck_in_teardown
 from harness.checks.records import by_rank, listed
 from harness.history import Baseline, History
 from harness.wire import Event, Kind
@@ -23,14 +24,20 @@ def ends_in_time(history: History, _: Baseline | None) -> Verdict:
             stuck[0],
             rank=stuck[0].rank if len(stuck) == 1 else None,
         )
-    seen = progress(history, history.restarts)
-    culprits = seen.absent or seen.behind
+    found = hang_of(history, history.restarts)
+    seen = found.seen
     return invalid(
-        f"still running after {bound_s:g} s: {seen}",
+        f"still running after {bound_s:g} s: {found}",
         seen.at,
-        rank=culprits[0] if len(culprits) == 1 else None,
+        rank=found.rank,
         operation=seen.operation,
-        seen={"ahead": list(seen.ahead), "behind": list(seen.behind), "absent": list(seen.absent), "calls": seen.calls},
+        seen={
+            **found.lines,
+            "ahead": list(seen.ahead),
+            "behind": list(seen.behind),
+            "absent": list(seen.absent),
+            "calls": seen.calls,
+        },
     )
 
 

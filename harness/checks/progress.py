@@ -23,6 +23,7 @@ class Progress:
         last: the collective that the ranks ahead are in; None if there is none.
         rendezvous: where the ranks were, if none had sent any; ``absent`` are then those that never entered it,
             ``behind`` those that stayed in it when others had come back.
+        until_ns: when the first rank gave up waiting: what came later does not count; None if none did.
     """
 
     ahead: tuple[int, ...]
@@ -31,6 +32,7 @@ class Progress:
     calls: dict[str, int]
     last: Event | None
     rendezvous: Rendezvous | None = None
+    until_ns: int | None = None
 
     @property
     def operation(self) -> str | None:
@@ -66,7 +68,7 @@ def progress(history: History, restart: int) -> Progress:
     silent = {rank for rank in history.ranks if not history.of(rank=rank, restart=restart)}
     absent = silent | ({rank for rank, count in calls.items() if count == 0} if most else set())
     if not most and (meeting := unfinished_rendezvous(history, restart, gave_up_ns)) is not None:
-        return _of_rendezvous(history, restart, meeting)
+        return _of_rendezvous(history, restart, meeting, gave_up_ns)
     ahead = [rank for rank, count in calls.items() if most and count == most]
     return Progress(
         ahead=tuple(ahead),
@@ -74,10 +76,11 @@ def progress(history: History, restart: int) -> Progress:
         absent=tuple(sorted(absent)),
         calls={f"rank {rank}": count for rank, count in calls.items()},
         last=min((sent[rank][-1] for rank in ahead), key=lambda e: e.t_ns, default=None),
+        until_ns=gave_up_ns,
     )
 
 
-def _of_rendezvous(history: History, restart: int, meeting: Rendezvous) -> Progress:
+def _of_rendezvous(history: History, restart: int, meeting: Rendezvous, until_ns: int | None) -> Progress:
     others_came_back = len(meeting.inside) + len(meeting.outside) < len(history.ranks)
     raised = {e.rank for e in history.of(Kind.EXCEPTION) if e.restart == restart}
     # Who gave up inside was itself waiting for something.
@@ -89,6 +92,7 @@ def _of_rendezvous(history: History, restart: int, meeting: Rendezvous) -> Progr
         calls={},
         last=None,
         rendezvous=meeting,
+        until_ns=until_ns,
     )
 
 

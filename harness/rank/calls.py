@@ -14,6 +14,7 @@ from types import FrameType
 from typing import Any
 
 import torch
+import torch.distributed.distributed_c10d as c10d
 from torch._C import _distributed_c10d as _C_module
 
 from harness.rank.recorder import encode
@@ -24,7 +25,7 @@ _TRANSFER_FIRST = {"all_gather", "reduce_scatter", "all_to_all", "gather", "scat
 # By number, which is the hash of a ReduceOp: to ask one for its name takes as long as all the rest of a record.
 _REDUCE_OPS: dict[int, str] = {int(op): name for name, op in _C.ReduceOp.RedOpType.__members__.items()}
 _MAIN_THREAD = threading.main_thread().ident  # a fork keeps it
-_NOT_THE_SCRIPT = (torch.__path__[0], str(Path(__file__).parents[1]), "<")
+_OUR_FILES = (str(Path(__file__).parents[1]), "<")
 
 
 def members_of(group: str, operation: str, args: Any, kwargs: Any, faulted: str | None) -> str:
@@ -48,7 +49,8 @@ def members_of(group: str, operation: str, args: Any, kwargs: Any, faulted: str 
     numel = tensors[0].numel() if len(tensors) == 1 else numel_of(tensors)
     dtype = tensors[0].dtype if tensors else None
     is_aside = threading.get_ident() != _MAIN_THREAD and _is_aside()
-    return _encoded(group, operation, reduce_op, numel, dtype, root, _site(), faulted, is_aside)
+    site, is_implied = _site()
+    return _encoded(group, operation, reduce_op, numel, dtype, root, site, faulted, is_aside, is_implied)
 
 
 @functools.lru_cache(maxsize=1024)  # a training loop sends the same few again and again
@@ -62,6 +64,7 @@ def _encoded(
     site: str | None,
     faulted: str | None,
     is_aside: bool,
+    is_implied: bool,
 ) -> str:
     fields: dict[str, Any] = {
         "group": group,
@@ -76,6 +79,8 @@ def _encoded(
         fields["faulted"] = faulted
     if is_aside:
         fields["aside"] = True
+    if is_implied:
+        fields["implied"] = True
     return f",{encode(fields)[1:-1]}"
 
 
@@ -118,16 +123,29 @@ def _has_options(kind: Any) -> tuple[bool, bool]:
     return hasattr(kind, "reduceOp"), hasattr(kind, "rootRank")
 
 
-def _site() -> str | None:
-    """``file:line`` of the innermost frame that is neither torch's nor this package's: the line to look at."""
+def _site() -> tuple[str | None, bool]:
+    """``file:line`` of the innermost frame that is neither torch's nor this package's: the line to look at.
+
+    Beside it whether other code of torch's than the functions that scripts call asked for the collective.
+    """
     frame: FrameType | None = sys._getframe(3)  # of whoever called the process group
+    first = _OURS
     while frame is not None:
-        if _is_of_script(frame.f_code.co_filename):
-            return f"{frame.f_code.co_filename}:{frame.f_lineno}"
+        of = _origin(frame.f_code.co_filename)
+        if of == _SCRIPTS:
+            return f"{frame.f_code.co_filename}:{frame.f_lineno}", first == _TORCHS
+        first = first or of
         frame = frame.f_back
-    return None
+    return None, first == _TORCHS
+
+
+_OURS, _ASKED, _TORCHS, _SCRIPTS = range(4)
 
 
 @functools.cache
-def _is_of_script(filename: str) -> bool:
-    return not filename.startswith(_NOT_THE_SCRIPT)
+def _origin(filename: str) -> int:
+    if filename == c10d.__file__:
+        return _ASKED
+    if filename.startswith(torch.__path__[0]):
+        return _TORCHS
+    return _OURS if filename.startswith(_OUR_FILES) else _SCRIPTS

@@ -75,6 +75,8 @@ _kept: list[Any] = []
 # Group -> how many calls the script came back from without an error, whatever became of them further down, and the last
 # one. What was sent is on record by itself, so that a call that was answered and never sent shows in the records.
 _returned: dict[str, tuple[int, str]] = {}
+# What was handed over to be reduced in the running backward pass, as DDP does with its buckets; None outside of one.
+reducing: list[Any] | None = None
 
 
 class _Call:
@@ -166,6 +168,7 @@ def _on_both(name: str) -> Callable[..., None]:
 
 def _recorded(name: str, operation: str) -> Callable[..., Any]:
     stock = getattr(_Stock, name)
+    is_reduction = operation == "all_reduce"
 
     def method(self: RecordingProcessGroup, *args: Any, **kwargs: Any) -> Any:
         if self.desc == APART:  # of a thread: which step and phase it meets is chance, so no call is the k-th
@@ -178,6 +181,8 @@ def _recorded(name: str, operation: str) -> Callable[..., Any]:
             work = stock(self.inner, *args, **kwargs)
         calls, _ = _returned.get(self.name, (0, ""))
         _returned[self.name] = (calls + 1, operation)
+        if is_reduction and reducing is not None:
+            reducing.append(work)
         return work
 
     return method
@@ -198,6 +203,11 @@ def returned() -> dict[str, dict[str, Any]]:
 
 def _told(returned: Mapping[str, tuple[int, str]]) -> dict[str, dict[str, Any]]:
     return {group: {"calls": calls, "last": last} for group, (calls, last) in returned.items()}
+
+
+def has_failed_in_backward() -> bool:
+    """Whether a reduction of the backward pass that an exception has left had failed."""
+    return any(work.is_completed() and not work.is_success() for work in reducing or ())
 
 
 def release() -> None:

@@ -6,7 +6,6 @@ run(script, args)                                warm: called in the forked proc
 
 from __future__ import annotations
 
-import faulthandler
 import json
 import os
 import platform
@@ -16,12 +15,12 @@ import socket
 import sys
 import traceback
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from harness.faults import load_fault
-from harness.rank import lifeline, shared_memory
+from harness.rank import lifeline, shared_memory, traces
 from harness.rank.recorder import Recorder
-from harness.wire import PLAN_JSON, RUN_DIR_ENV, Kind, events_path, output_path, rank_dir
+from harness.wire import PLAN_JSON, RUN_DIR_ENV, Kind, events_path, flight_path, output_path, rank_dir
 
 if TYPE_CHECKING:  # at run time these wait until output and signals are in place: importing torch may fail, or crash
     from harness.rank.steps import Steps
@@ -29,8 +28,7 @@ if TYPE_CHECKING:  # at run time these wait until output and signals are in plac
 
 _COMMUNICATION = ("/torch/distributed/", "/torch/nn/parallel/distributed.py")
 
-# Kept open for the life of the process: faulthandler writes to them from signal handlers.
-_kept: list[Any] = []
+_kept: list[int] = []  # descriptors, open for the life of the process
 
 
 def run(script: str, args: list[str]) -> int:
@@ -41,14 +39,18 @@ def run(script: str, args: list[str]) -> int:
     _kept.append(lifeline.hold_alive(run_dir))
     rank_dir(run_dir, rank).mkdir(exist_ok=True)
     _redirect_output(run_dir, rank, restart)
-    _prepare_signals(run_dir, rank, restart)
+    _prepare_signals()
+    traces.prepare(run_dir, rank, restart)
     recorder = Recorder(events_path(run_dir, rank, restart))
     _record_start(recorder, script)
     shared_memory.watch(recorder)
     steps, triggers = _install(recorder, run_dir, rank, restart)
     from harness.rank import collectives
 
-    code = _run_script(recorder, steps, triggers, script, args)
+    rank_pid = os.getpid()
+    code = _run_script(recorder, steps, triggers, script, args, flight_path(run_dir, rank, restart))
+    if os.getpid() != rank_pid:
+        return code  # a child that the script forked, and that left it as the rank does: it is not the rank
     state = steps.final_state()
     if code == 0 and _native_threads():  # after an error its threads may still wait for peers
         collectives.release()
@@ -75,21 +77,11 @@ def _redirect_output(run_dir: Path, rank: int, restart: int) -> None:
     sys.stderr = os.fdopen(2, "w", buffering=1, closefd=False)
 
 
-def _prepare_signals(run_dir: Path, rank: int, restart: int) -> None:
-    """Default dispositions (a forked rank has the agent's), and stacks on death, on SIGTERM and on demand.
-
-    The dump on SIGTERM, made in the handler even while the rank is blocked in a collective, is also the witness that
-    the launcher ended this rank: a rank that left no last word and no such dump ended otherwise.
-    """
+def _prepare_signals() -> None:
+    """Default dispositions: a forked rank has the agent's."""
     for name in ("SIGTERM", "SIGHUP", "SIGQUIT"):
         signal.signal(getattr(signal, name), signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    stacks = output_path(run_dir, rank, restart, "stacks").open("a")
-    ended = output_path(run_dir, rank, restart, "sigterm").open("a")
-    _kept.extend((stacks, ended))
-    faulthandler.enable(stacks, all_threads=True)
-    faulthandler.register(signal.SIGUSR2, stacks, all_threads=True)
-    faulthandler.register(signal.SIGTERM, ended, all_threads=True, chain=True)
 
 
 def _record_start(recorder: Recorder, script: str) -> None:
@@ -155,15 +147,25 @@ def _install(recorder: Recorder, run_dir: Path, rank: int, restart: int) -> tupl
     return steps, triggers
 
 
-def _run_script(recorder: Recorder, steps: Steps, triggers: Triggers, script: str, args: list[str]) -> int:
-    """Run it; returns the exit code that the interpreter would have left with."""
+def _run_script(
+    recorder: Recorder, steps: Steps, triggers: Triggers, script: str, args: list[str], flight: Path
+) -> int:
+    """Run it; returns the exit code that the interpreter would have left with.
+
+    Args:
+        flight: where the flight record goes if an exception comes out of communication.
+    """
     from harness.rank import collectives
 
     sys.argv[:] = [script, *args]
     sys.path.insert(0, str(Path(script).parent))  # as ``python script`` does
-    leave = os._exit
+    leave, rank_pid = os._exit, os.getpid()
 
     def recorded_exit(code: int) -> NoReturn:
+        if (
+            os.getpid() != rank_pid
+        ):  # of a child that the script forked: torch's threads, not forked, never answer there
+            leave(code)
         state, threads = steps.final_state(), _native_threads()
         recorder.emit(Kind.EXIT, code=code, **state, returned=collectives.returned(), at_once=True, threads=threads)
         recorder.trim()
@@ -182,12 +184,15 @@ def _run_script(recorder: Recorder, steps: Steps, triggers: Triggers, script: st
     except BaseException as error:
         # BaseException: torch's CheckpointException is one, and KeyboardInterrupt ends a rank as well.
         frames = traceback.extract_tb(error.__traceback__)
+        is_in_collective = _is_in_collective(frames)
+        if is_in_collective and os.getpid() == rank_pid:
+            traces.write_flight_record(flight)
         recorder.emit(
             Kind.EXCEPTION,
             type=type(error).__name__,
             message=str(error)[:2000],
             site=_site(frames, script),
-            in_collective=_is_in_collective(frames),
+            in_collective=is_in_collective,
             returned=collectives.returned(),
         )
         traceback.print_exception(error)
@@ -205,7 +210,8 @@ def _site(frames: traceback.StackSummary, script: str) -> str | None:
 def _is_in_collective(frames: traceback.StackSummary) -> bool:
     """Whether the exception came out of communication: of a collective, of waiting for one, or of DDP's backward.
 
-    Decided by where it was raised, never by its text.
+    Decided by where it was raised, never by its text. Autograd's engine is C++ and tells no more than that it raised;
+    there DDP waits for its buckets, so that it is communication if one of them failed, and else the script's own.
     """
     from harness.rank import collectives
 
@@ -214,7 +220,7 @@ def _is_in_collective(frames: traceback.StackSummary) -> bool:
         return False
     if last.filename == collectives.__file__ or any(part in last.filename for part in _COMMUNICATION):
         return True
-    return last.name == "_engine_run_backward"  # C++: DDP's buckets are waited for in there
+    return last.name == "_engine_run_backward" and collectives.has_failed_in_backward()
 
 
 def _sources() -> list[str]:

@@ -20,6 +20,7 @@ import torch.distributed as dist
 from torch.nn.modules.module import register_module_forward_pre_hook
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
+from harness.rank import collectives
 from harness.rank.batches import Batch, WaitingBatches
 from harness.rank.generators import rng_digest
 from harness.rank.gradients import Gradients
@@ -29,6 +30,7 @@ from harness.rank.state import TrainingState
 from harness.wire import Kind, Phase
 
 _PROBE = ("torch.distributed.checkpoint.state_dict", "_init_optim_state")
+_OPTIMIZERS = sys.modules[torch.optim.Optimizer.__module__].__file__
 _UPDATING: frozenset[Phase] = frozenset({"load_batch", "forward", "backward", "optimizer_step"})
 
 
@@ -67,6 +69,7 @@ class Steps:
         self._forward_hook_id = 0
         self._is_probing_optimizer = False
         self._is_in_backward = False
+        self._is_stepping, self._num_inner_steps = False, 0  # of the main optimizer; a step that raised leaves it True
         self.is_reading = False
         self._has_begun = False  # the first forward pass
         self._untouched: dict[int, torch.Tensor] = {}  # id of a buffer -> a copy of it from before that
@@ -204,11 +207,15 @@ class Steps:
         @functools.wraps(backward)
         def seen(*args: Any, **kwargs: Any) -> Any:
             self.enter("backward")
-            self._is_in_backward = True
-            try:
+            if self._is_in_backward:  # activation checkpointing, say, within another
                 return backward(*args, **kwargs)
+            self._is_in_backward, collectives.reducing = True, []
+            try:
+                result = backward(*args, **kwargs)
             finally:
                 self._is_in_backward = False
+            collectives.reducing = None  # after an exception they tell whether it came out of communication
+            return result
 
         torch.autograd.backward = seen
 
@@ -233,6 +240,10 @@ class Steps:
                 return
             self._main_optimizer = optimizer
             self._record_start()
+        elif self._is_stepping and _is_within_step(optimizer):
+            self._num_inner_steps += 1  # its step() calls that of its base class, which has hooks of its own
+            return
+        self._is_stepping, self._num_inner_steps = True, 0
         if (lr := [float(group["lr"]) for group in optimizer.param_groups]) != self._lr:
             self._lr, self._encoded_lr = lr, encode(lr)
         if self._gradients is not None:
@@ -246,6 +257,10 @@ class Steps:
         if optimizer is not self._main_optimizer:
             self.enter_between()  # the same update, of another model
             return
+        if self._num_inner_steps:
+            self._num_inner_steps -= 1
+            return
+        self._is_stepping = False
         self.updates += 1
         used, self._used = self._used, []
         self._trained_loader = used[-1].loader if used else None
@@ -309,3 +324,14 @@ def _is_called_by_probe() -> bool:
     while frame is not None and (frame.f_globals.get("__name__"), frame.f_code.co_name) != _PROBE:
         frame = frame.f_back
     return frame is not None
+
+
+def _is_within_step(optimizer: torch.optim.Optimizer) -> bool:
+    """Whether the step that begins is part of another one of the same optimizer: torch puts its hooks around each."""
+    frame: FrameType | None = sys._getframe(2)
+    num_around = 0
+    while frame is not None:
+        code, local = frame.f_code, frame.f_locals
+        num_around += code.co_name == "wrapper" and code.co_filename == _OPTIMIZERS and local.get("self") is optimizer
+        frame = frame.f_back
+    return num_around > 1

@@ -23,13 +23,13 @@ from typing import Any, NoReturn
 
 import psutil
 
-from harness.rank import descendants, lifeline, shared_memory
-from harness.wire import LAUNCHER_LOG, OUTCOME_JSON, PLAN_JSON, RUN_DIR_ENV, Kind, expanded
+from harness.rank import descendants, evidence, lifeline, shared_memory
+from harness.wire import LAUNCHER_LOG, OUTCOME_JSON, PLAN_JSON, RUN_DIR_ENV, expanded
 
 # How long what was started may take to end by itself after the agent did: the workers of a killed rank's DataLoader
 # look every 5 s whether it is still there (torch.utils.data._utils.MP_STATUS_CHECK_INTERVAL).
 SETTLE_S = 6.0
-EVIDENCE_S = 1.0  # how long the ranks may take to write their stacks before they are ended
+LOOK_S = 0.5  # how often it looks for ranks that were told to end while they were stopped
 _WOKEN_BY = {signal.SIGCHLD, signal.SIGTERM, signal.SIGINT}
 _FAILED = re.compile(rb"failed \(exitcode: (-?\d+)\) local_rank: (\d+) \(pid: (\d+)\)")
 
@@ -50,11 +50,14 @@ def supervise(run_dir: Path, parent_pid: int, be_agent: Callable[[list[str]], No
     shm_before = shared_memory.names()
     started_ns = time.monotonic_ns()
     agent_pid = _start_agent(run_dir, torchrun_args(run_dir, plan), be_agent)
-    exit_code, was_told_to_end = _wait(agent_pid, plan["deadline_s"])
+    asked: list[dict[str, Any]] = []
+    exit_code, was_told_to_end = _wait(
+        agent_pid, plan["deadline_s"], lambda: asked.extend(evidence.continue_those_told_to_end(run_dir))
+    )
     ended_ns = time.monotonic_ns()
     timed_out = exit_code is None and not was_told_to_end
     if timed_out:
-        _take_evidence(run_dir)
+        asked += evidence.take(run_dir)
     leftovers = [] if exit_code is None else list(_still_running())
     descendants.end_all()
     leftovers += [*_open_ports(run_dir), *_left_in_shm(run_dir, shm_before)]
@@ -66,6 +69,7 @@ def supervise(run_dir: Path, parent_pid: int, be_agent: Callable[[list[str]], No
         ended_ns=ended_ns,
         leftovers=leftovers,
         agent_exits=list(_agent_exits(run_dir)),
+        asked=asked,
     )
     os.close(alive_fd)
 
@@ -95,6 +99,7 @@ def _set_environment(run_dir: Path, plan: dict[str, Any]) -> None:
         "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1",
         "OMP_NUM_THREADS": "1",
         "TORCH_CPP_LOG_LEVEL": "ERROR",
+        "TORCH_FR_BUFFER_SIZE": "256",  # else gloo leaves no flight record: harness.rank.traces
     }
     os.environ.update({name: value for name, value in defaults.items() if name not in os.environ})
     os.environ.update(plan["env"])
@@ -118,8 +123,12 @@ def _start_agent(run_dir: Path, args: list[str], be_agent: Callable[[list[str]],
         os._exit(70)  # be_agent came back or raised: sysexits.h EX_SOFTWARE
 
 
-def _wait(agent_pid: int, deadline_s: float) -> tuple[int | None, bool]:
-    """Returns the agent's exit code (None: still running), and whether this process was told to end."""
+def _wait(agent_pid: int, deadline_s: float, look: Callable[[], None]) -> tuple[int | None, bool]:
+    """Returns the agent's exit code (None: still running), and whether this process was told to end.
+
+    Args:
+        look: called now and then.
+    """
     ends = time.monotonic() + deadline_s
     while True:
         for pid, code in descendants.reap():
@@ -128,7 +137,9 @@ def _wait(agent_pid: int, deadline_s: float) -> tuple[int | None, bool]:
         remaining_s = ends - time.monotonic()
         if remaining_s <= 0:
             return None, False
-        woken = signal.sigtimedwait(_WOKEN_BY, remaining_s)
+        woken = signal.sigtimedwait(_WOKEN_BY, min(remaining_s, LOOK_S))
+        if woken is None:
+            look()
         if woken is not None and woken.si_signo != signal.SIGCHLD:
             return None, True
 
@@ -142,35 +153,14 @@ def _still_running() -> Iterator[str]:
             yield f"process {process.pid} ({command}) still ran {SETTLE_S} s after the agent had ended"
 
 
-def _take_evidence(run_dir: Path) -> None:
-    """Have every rank that is still alive write its stacks."""
-    mine = {p.pid for p in descendants.running()}
-    waiting = []
-    for path, start in _starts(run_dir):
-        if start["pid"] in mine:  # a recorded pid may belong to someone else by now
-            os.kill(start["pid"], signal.SIGUSR2)
-            waiting.append(path.with_name(path.name.replace("events", "stacks").replace(".jsonl", ".txt")))
-    descendants.settle(lambda: all(p.exists() and p.stat().st_size for p in waiting), EVIDENCE_S)
-
-
-def _starts(run_dir: Path) -> Iterator[tuple[Path, dict[str, Any]]]:
-    """For each process of a rank, by restart count, its record's path and its ``start`` event."""
-    paths = run_dir.glob("rank-*/events-*.jsonl")
-    for path in sorted(paths, key=lambda p: int(p.stem.rpartition("-")[2])):
-        with suppress(ValueError, KeyError), path.open("rb") as file:
-            start = json.loads(file.readline())
-            if start["kind"] == Kind.START:
-                yield path, start
-
-
 def _open_ports(run_dir: Path) -> Iterator[str]:
-    for addr, port in {(s["master_addr"], s["master_port"]) for _, s in _starts(run_dir)}:
+    for addr, port in {(s["master_addr"], s["master_port"]) for _, _, s in evidence.starts(run_dir)}:
         with suppress(OSError), socket.create_connection((addr, port), timeout=1.0):
             yield f"port {addr}:{port} (the ranks' store) is still open"
 
 
 def _left_in_shm(run_dir: Path, before: set[str]) -> Iterator[str]:
-    pids = [start["pid"] for _, start in _starts(run_dir)]
+    pids = [start["pid"] for _, _, start in evidence.starts(run_dir)]
     for name in shared_memory.left_behind(run_dir, before, pids):
         yield f"shared memory {shared_memory.SHM / name} is left"
 
