@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
+from harness.faults.base import Finding
 from harness.faults.work import Work, WorkFault, WorkPlace, not_changed
 from harness.wire import Event
 
@@ -28,10 +29,20 @@ class DriftBuffer(WorkFault):
     )
     does_not_certify: ClassVar = "anything of buffers that DDP does not hand out: those of healthy ranks may differ"
     acts_in: ClassVar[WorkPlace] = "optimizer_step"
+    drawn: ClassVar = {"amount": (0.5, -1.0)}
+    needs: ClassVar = frozenset({"buffers"})
 
     kind: Literal["drift_buffer"] = "drift_buffer"
     amount: float = 1.0
     name: str | None = None
+
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        return (Finding(guarantee="EndsLikeBaseline"),)
+
+    @property
+    def may_vanish(self) -> bool:
+        return self.rank not in (0, "all") and not (isinstance(self.rank, list) and 0 in self.rank)
 
     def problems(self) -> list[tuple[str, str]]:
         found = []
