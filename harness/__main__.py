@@ -1,4 +1,4 @@
-"""The command line beside pytest: ``python -m harness doctor | new | recheck | crashstates | schema | mutants | chaos``.
+"""The commands beside pytest: ``python -m harness doctor | new | recheck | crashstates | schema | chaos | mutants``.
 
 Exit codes: 0 all is well, 1 broken (a guarantee, or a machine that cannot run the main job), 2 unknown or wrong usage.
 """

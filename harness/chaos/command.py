@@ -126,7 +126,8 @@ def header(order: Order) -> str:
     budget += [f"{order.duration_s / 60:g} minutes"] if order.duration_s is not None else []
     made = made_with(Path(__file__).parent)
     commit = made["commit"][:12] + (" (dirty)" if made["dirty"] == "true" else "")
-    return f"chaos: seed {order.seed}, {' or '.join(budget)}, shard {order.shard}/{order.num_shards}, {order.jobs} at a time, commit {commit}"
+    shard = f"shard {order.shard}/{order.num_shards}, {order.jobs} at a time"
+    return f"chaos: seed {order.seed}, {' or '.join(budget)}, {shard}, commit {commit}"
 
 
 def summary(night: Night) -> Iterator[str]:
@@ -136,7 +137,8 @@ def summary(night: Night) -> Iterator[str]:
         yield f"  run      {found.trial.run_dir}"
         if found.file is not None:
             state = "fails in the same way" if found.is_reproduced else "does NOT fail in the same way"
-            yield f"  replay   pytest {found.file}   ({state}; {found.num_faults} fault(s), {found.num_runs} runs to shrink)"
+            yield f"  replay   pytest {found.file}"
+            yield f"           it {state}; faults: {found.num_faults}, runs to make it smaller: {found.num_runs}"
         if found.problem:
             yield f"  problem  {found.problem}"
     yield from (f"doubt: {doubt}" for doubt in night.doubts)
@@ -146,5 +148,5 @@ def summary(night: Night) -> Iterator[str]:
 def write_night(night: Night) -> Path:
     """Write report.json of a night; returns its path."""
     made = made_with(Path(__file__).parent)
-    about = {"commit": made["commit"], "dirty": made["dirty"], "chaos": night.to_json()}
+    about = {"commit": made["commit"], "dirty": made["dirty"], "chaos": [night.to_json()]}
     return write_report(night.order.runs_dir / REPORT_JSON, about, [trial.to_json() for trial in night.trials])

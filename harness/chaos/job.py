@@ -100,7 +100,9 @@ class Ground:
         scalers = {digests.get("scaler") for digests in self.baseline.updates.get(0, {}).values()}
         found: set[Need] = set() if self.job.workload in _WITHOUT_FLOATS else {"float_batches"}
         found |= {"scaler"} if scalers - {None, "None"} else set()
-        found |= {"buffers"} if self.baseline.final.get("buffers") else set()
+        # Those that training changes: a digest there is always, of no buffers too.
+        buffers = {digests.get("buffers") for digests in self.baseline.updates.get(0, {}).values()}
+        found |= {"buffers"} if len(buffers) > 1 else set()
         return frozenset(found)
 
 

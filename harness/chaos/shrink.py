@@ -1,7 +1,7 @@
 """A failing plan, made smaller while it fails in the same way: what is left is what it takes.
 
-Steps are tried in the order of what a reader gains: fewer faults, ranks, restarts, updates; an earlier place; one target;
-plain settings. The first that still fails is taken, and all are tried again from there.
+Steps are tried in the order of what a reader gains: fewer faults, ranks, restarts, updates; an earlier place; one
+target; plain settings. The first that still fails is taken, and all are tried again from there.
 """
 
 from __future__ import annotations

@@ -30,6 +30,7 @@ from harness.scenario import Scenario
 from harness.wire import Kind
 
 STATE = ("params", "optimizer", "buffers")
+MAX_REASON = 48  # characters of a verdict's reason, where it does
 MAX_WORDS = 120  # of a headline, where it stands for a way to fail
 
 Outcome = Literal["passed", "failed", "unknown", "error"]
@@ -204,7 +205,7 @@ def way_of(judgement: Judgement) -> str:
         return ""
     if judgement.blamed:
         verdict = judgement.blamed[0]
-        return f"{judgement.outcome}: {verdict.guarantee} {verdict.outcome}"
+        return f"{judgement.outcome}: {verdict.guarantee} {verdict.outcome}, {_alike(verdict.reason)[:MAX_REASON]}"
     return f"{judgement.outcome}: {_alike(judgement.headline)}"
 
 

@@ -108,6 +108,13 @@ class Finding:
     names_step: bool = False
 
 
+# What all ranks hold, and alike, is found in the final state; or when an update is made again, if that state is lost.
+UNLIKE_THE_BASELINE = (
+    Finding(guarantee="EndsLikeBaseline", names_step=True),
+    Finding(guarantee="ReplayIdentical", names_step=True),
+)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Fault:
     """Base of all kinds; see the module's docstring.
@@ -174,7 +181,8 @@ class Fault:
     def findings(self) -> tuple[Finding, ...]:
         """The guarantees of which one must be found broken; empty if nothing stays wrong once the job is started again.
 
-        Of a fault that hits all ranks alike, none differs: then it is the fault-free run that tells.
+        Of a fault that hits all ranks alike, none differs: then it is the fault-free run that tells, by the state that
+        the job ends with, or that it had before a restart: see ``UNLIKE_THE_BASELINE``.
         """
         return ()
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, Protocol
 
-from harness.faults.base import Fault, Finding, Level, effect_of
+from harness.faults.base import UNLIKE_THE_BASELINE, Fault, Finding, Level, effect_of
 from harness.wire import Event, Kind
 
 
@@ -46,7 +46,7 @@ class BatchFault(Fault):
 
     @property
     def findings(self) -> tuple[Finding, ...]:
-        return (Finding(guarantee="EndsLikeBaseline", names_step=True),)
+        return UNLIKE_THE_BASELINE
 
     def read(self, reading: Reading) -> Any:
         """What the script is given in place of the batch.

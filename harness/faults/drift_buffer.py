@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal
 
-from harness.faults.base import Finding
+from harness.faults.base import UNLIKE_THE_BASELINE, Finding
 from harness.faults.work import Work, WorkFault, WorkPlace, not_changed
 from harness.wire import Event
 
@@ -38,7 +38,7 @@ class DriftBuffer(WorkFault):
 
     @property
     def findings(self) -> tuple[Finding, ...]:
-        return (Finding(guarantee="EndsLikeBaseline"),)
+        return tuple(replace(finding, names_step=False) for finding in UNLIKE_THE_BASELINE)
 
     @property
     def may_vanish(self) -> bool:

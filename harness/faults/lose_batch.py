@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
-from harness.faults.base import Ends, Finding, effect_of
+from harness.faults.base import UNLIKE_THE_BASELINE, Ends, Finding, effect_of
 from harness.faults.batch import BatchFault, Reading
 from harness.wire import Event, Kind
 
@@ -26,7 +26,8 @@ class LoseBatch(BatchFault):
 
     @property
     def findings(self) -> tuple[Finding, ...]:
-        return (Finding(guarantee="SamplesOnce", names_rank=True, names_step=True),)
+        # The latter where the update is made again, as it should have been.
+        return (Finding(guarantee="SamplesOnce", names_rank=True, names_step=True), UNLIKE_THE_BASELINE[1])
 
     def read(self, reading: Reading) -> Any:
         return reading.next()

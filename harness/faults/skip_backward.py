@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from harness.faults.base import Finding
+from harness.faults.base import UNLIKE_THE_BASELINE, Finding
 from harness.faults.work import LeavesOut, WorkPlace
 from harness.wire import Kind
 
@@ -28,5 +28,5 @@ class SkipBackward(LeavesOut):
 
     @property
     def findings(self) -> tuple[Finding, ...]:
-        in_a_window = Finding(guarantee="EndsLikeBaseline", names_step=True)  # of no_sync(), where nothing is sent
-        return (Finding(guarantee="CollectivesAgree", names_rank=True, names_step=True), in_a_window)
+        sent = Finding(guarantee="CollectivesAgree", names_rank=True, names_step=True)
+        return (sent, *UNLIKE_THE_BASELINE)  # the latter in a window of no_sync(), where nothing is sent
