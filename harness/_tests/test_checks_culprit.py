@@ -242,13 +242,26 @@ def test_of_several_faults_the_one_that_ended_the_launch_is_the_cause(killed_ran
     story = run(ranks=2, faults=[SPOILED, KILLED], expect="stops").start().begin(0, 1)
     story.begin(1, 1).update(0, 1).update(1, 1).begin(0, 2).fire(0, index=0).begin(1, 2)
     story.update(0, 2).update(1, 2).updates(3, 3).begin(1, 4).fire(1, index=1)
-    assert judged(story.kill(killed_rank).cut_off()).outcome == outcome
+    found = GUARANTEES["CulpritNamed"].check(story.kill(killed_rank).cut_off().history(exit_code=1), None)
+    assert found.outcome == outcome, found
 
 
 def test_a_fault_after_one_that_is_sure_to_end_the_launch_is_not_its_cause() -> None:
     story = run(ranks=2, faults=[KILLED, ROGUE], expect="stops").start().updates(1, 3).begin(1, 4).fire(1, index=0)
     story.begin(0, 4).fire(0, index=1)
-    assert judged(story.kill(0).cut_off()).outcome == "invalid"
+    found = GUARANTEES["CulpritNamed"].check(story.kill(0).cut_off().history(exit_code=1), None)
+    assert found.outcome == "invalid", found
+
+
+def test_a_save_that_is_given_up_is_the_fault_of_the_rank_that_failed_not_of_the_first_that_says_so() -> None:
+    planned = load_fault({"kind": "raise", "rank": 0, "at": {"step": 3, "failpoint": "ckpt.manifest.fsync:before"}})
+    story = run(ranks=2, faults=[planned], expect="stops").start().updates(1, 3).fire(0, phase="save", step=3)
+    for rank in (1, 0):
+        error = {"path": "step-3", "error": "SaveFailed: rank 0: InjectedFault", "ranks": [0]}
+        story.tell(rank, Kind.SAVE_ERROR, step=3, phase="save", **error)
+        story.raises(rank, "SaveFailed", "rank 0: InjectedFault: injected by the scenario", step=3, phase="save")
+    (cause,) = diagnose(story.cut_off().history(exit_code=1))
+    assert (cause.rank, cause.step, cause.how) == (0, 3, "exception")
 
 
 def test_without_faults_a_named_rank_is_enough() -> None:
