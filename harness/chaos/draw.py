@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from random import Random
 from typing import Any, Literal
 
-from harness.chaos.job import KEPT_CHECKPOINTS, Ground, GroundOf, Job, draw_job
+from harness.chaos.job import KEPT_CHECKPOINTS, NUM_RANKS, Ground, GroundOf, Job, draw_job
 from harness.checkpoint.points import FAILPOINTS
 from harness.faults import KINDS, At, Fault
 from harness.faults.base import LoaderFault, PointFault, Target, WriteFault
@@ -44,15 +44,18 @@ class Launch:
     has_checkpoint: bool
 
 
-def draw(seed: int, number: int, ground_of: GroundOf, only: str | None = None) -> Scenario:
+def draw(
+    seed: int, number: int, ground_of: GroundOf, only: str | None = None, num_ranks: Sequence[int] = NUM_RANKS
+) -> Scenario:
     """The ``number``-th plan of a seed.
 
     Args:
         ground_of: what a job passes without faults.
         only: the workload, in place of any.
+        num_ranks: the world sizes.
     """
     rng = Random(f"chaos {seed} {number}")  # a string: seeded by its bytes, not by hash()
-    job = draw_job(rng, only)
+    job = draw_job(rng, only, num_ranks)
     ground = ground_of(job)
     max_restarts, num_ended = _budget(rng)
     faults = list(_faults(rng, ground, max_restarts, num_ended))
@@ -80,7 +83,7 @@ def _faults(rng: Random, ground: Ground, max_restarts: int, num_ended: int) -> I
         yield end
         launch = _after(end, launch, ground.job, restart + 1)
     is_last = num_ended <= max_restarts
-    if is_last and (num_ended == 0 or rng.random() < 0.3) and launch.first <= ground.job.steps:
+    if is_last and (num_ended == 0 or rng.random() < 0.5) and launch.first <= ground.job.steps:
         yield _draw_one(rng, ground, launch, ["never", "maybe"])
 
 
@@ -109,8 +112,11 @@ def _after(end: Fault, launch: Launch, job: Job, restart: int) -> Launch:
 def _draw_one(rng: Random, ground: Ground, launch: Launch, ends: Sequence[str], until: int | None = None) -> Fault:
     """A fault of any kind that ends its launch so; ``until`` is the last update at which it may act."""
     until = ground.job.steps if until is None else until
+    names = list(KINDS)
+    if launch.restart:  # the only launches in which these can act
+        names += [name for name in names if getattr(KINDS[name], "acts_in", None) == "load"] * 3
     for _ in range(MAX_TRIES):
-        kind = KINDS[rng.choice(list(KINDS))]
+        kind = KINDS[rng.choice(names)]
         if kind.needs - ground.has:
             continue
         settings = {field.name: _setting(rng, kind, field) for field in dataclasses.fields(kind) if _is_drawn(field)}

@@ -25,7 +25,9 @@ class Found:
         trial: the first run that did not pass in this way.
         file: the scenario that was written; None if none could be.
         is_reproduced: that file was run and did not pass in the same way.
+        num_faults: of the smallest scenario.
         num_runs: how many it took to make it smaller.
+        fewest_faults_s: after so long there was none with fewer faults; the rest went into ranks, updates and places.
         problem: why there is no file, or what it came to instead.
     """
 
@@ -34,6 +36,7 @@ class Found:
     is_reproduced: bool = False
     num_faults: int = 0
     num_runs: int = 0
+    fewest_faults_s: float = 0.0
     duration_s: float = 0.0
     problem: str = ""
 
@@ -63,19 +66,25 @@ def pin_down(trial: Trial, out_dir: Path, name: str, within_s: float = SHRINK_S)
     if trial.scenario is None:
         return Found(trial=trial, problem="no plan could be drawn")
     started_s = time.monotonic()
-    num_runs = 0
+    num_runs, num_faults, fewest_faults_s = 0, len(trial.scenario.faults), 0.0
 
     def still_fails(candidate: Scenario) -> bool:
-        nonlocal num_runs
+        nonlocal num_runs, num_faults, fewest_faults_s
         num_runs += 1
         tried = try_scenario(candidate, f"{name}-smaller-{num_runs}")
         if tried.run_dir is not None:
             shutil.rmtree(tried.run_dir, ignore_errors=True)
+        if tried.way == trial.way and len(candidate.faults) < num_faults:
+            num_faults, fewest_faults_s = len(candidate.faults), time.monotonic() - started_s
         return tried.way == trial.way
 
     smallest = shrink(trial.scenario, still_fails, lambda: has_time(started_s + within_s))
     found = Found(
-        trial=trial, num_faults=len(smallest.faults), num_runs=num_runs, duration_s=time.monotonic() - started_s
+        trial=trial,
+        num_faults=num_faults,
+        num_runs=num_runs,
+        fewest_faults_s=fewest_faults_s,
+        duration_s=time.monotonic() - started_s,
     )
     kinds = ", then ".join(fault.kind for fault in smallest.faults) or "nothing"
     titled = smallest.model_copy(update={"title": f"{kinds}: what the guarantees demand of {smallest.workload}"})

@@ -114,8 +114,8 @@ def workloads() -> list[str]:
     return [name for name in workload_names() if not name.startswith("planted/")]
 
 
-def draw_job(rng: Random, only: str | None = None) -> Job:
-    """A job; ``only`` names its workload."""
+def draw_job(rng: Random, only: str | None = None, num_ranks: Sequence[int] = NUM_RANKS) -> Job:
+    """A job; ``only`` names its workload, ``num_ranks`` are the world sizes to choose from."""
     names = [only] if only else [name for name in workloads() for _ in range(1 if name in _SLOW else 4)]
     steps, save_every = rng.choice(LENGTHS)
-    return Job(workload=rng.choice(names), ranks=rng.choice(NUM_RANKS), steps=steps, save_every=save_every)
+    return Job(workload=rng.choice(names), ranks=rng.choice(num_ranks), steps=steps, save_every=save_every)

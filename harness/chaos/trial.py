@@ -8,7 +8,7 @@ import shutil
 import signal
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cache
 from multiprocessing import parent_process
@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from harness.chaos.draw import draw
-from harness.chaos.job import Ground, Job
+from harness.chaos.job import NUM_RANKS, Ground, Job
 from harness.chaos.place import phase_of
 from harness.errors import HarnessError
 from harness.expect import Judgement
@@ -137,11 +137,13 @@ def ground_of(job: Job) -> Ground:
     return Ground(job=job, baseline=baseline)
 
 
-def try_number(seed: int, number: int, is_repeated: bool, only: str | None = None) -> Trial:
+def try_number(
+    seed: int, number: int, is_repeated: bool, only: str | None = None, num_ranks: Sequence[int] = NUM_RANKS
+) -> Trial:
     """Draw the plan of this number, and try it; twice, if ``is_repeated``, and both must come to the same."""
     started_s = time.monotonic()
     try:
-        scenario = draw(seed, number, ground_of, only)
+        scenario = draw(seed, number, ground_of, only, num_ranks)
     except HarnessError as error:
         return Trial(number=number, scenario=None, outcome="error", headline=str(error), way="not drawn")
     name = f"plan-{seed}-{number}"
