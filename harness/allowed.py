@@ -29,6 +29,8 @@ def allowed(plan: Plan) -> tuple[Expect, ...]:
     found: list[Expect] = []
     for fault in lasting:
         found += [_detected(plan, fault, finding) for finding in fault.findings]
+        if fault.may_end_it_first:
+            found.append(_ended_by_it(plan))
         if _needs_the_end(fault) and not _ends_well(plan):
             found += _survives(plan)  # a job that stops has no final state to look at
         if not fault.may_vanish:
@@ -55,6 +57,17 @@ def _survives(plan: Plan) -> Iterator[Expect]:
         yield Expect(outcome="recovers", restarts=None if open_ else len(sure))
     if len(sure | open_) > plan.max_restarts:
         yield Expect(outcome="stops", restarts=plan.max_restarts)
+
+
+def _ended_by_it(plan: Plan) -> Expect:
+    """One more launch ends than those that are sure to."""
+    restarts = len({fault.at.restart for fault in plan.faults if fault.ends_launch == "always"}) + 1
+    is_left = restarts <= plan.max_restarts
+    return (
+        Expect(outcome="recovers", restarts=restarts)
+        if is_left
+        else Expect(outcome="stops", restarts=plan.max_restarts)
+    )
 
 
 def _needs_the_end(fault: Fault) -> bool:

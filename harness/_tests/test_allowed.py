@@ -79,6 +79,14 @@ CASES: dict[str, tuple[Plan, list[Expect]]] = {
         plan(fault("skip_update", at={"step": 7}), fault("flip_bit", rank=0)),
         [found("ReplicasAgree", rank=0)],
     ),
+    "a rank that stays away from a save may leave before it is missed": (
+        plan(fault("skip_save")),
+        [found("CollectivesAgree", rank=1), Expect(outcome="stops", restarts=0)],
+    ),
+    "and with a restart left the job then recovers": (
+        plan(fault("skip_save"), max_restarts=1),
+        [found("CollectivesAgree", rank=1), Expect(outcome="recovers", restarts=1)],
+    ),
     "a short stall changes nothing": (
         plan(fault("stalled_read", duration_s=0.1), max_restarts=1),
         [Expect(outcome="recovers")],

@@ -9,6 +9,7 @@ import os
 import shutil
 import signal
 import threading
+import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
@@ -32,6 +33,7 @@ REPEAT_EVERY = 20  # of so many plans one is run twice, and both must come to th
 MAX_FOUND = 8  # ways not to pass that are made smaller; more of them in a night have one cause, most likely
 MAX_KEPT_EACH = 2  # run directories of one way not to pass
 MAX_KEPT_BYTES = 256 << 20  # of all of them
+TWICE_S = 1.0
 JOBS_A_CORE = 2  # most of a run is waiting
 
 
@@ -239,17 +241,22 @@ class _Running:
 
 @contextmanager
 def _told_to_end(then: Callable[[], None]) -> Iterator[Callable[[], bool]]:
-    """Whether SIGINT or SIGTERM came: what runs is waited for, nothing more is begun. A second one is as ever."""
-    came: list[int] = []
+    """Whether SIGINT or SIGTERM came: what runs is waited for, nothing more is begun.
+
+    A later one is as ever; at once they come in twos: from a terminal, and from whoever passes it on.
+    """
+    came: list[float] = []
     if threading.current_thread() is not threading.main_thread():
         yield lambda: False
         return
 
     def note(number: int, _: FrameType | None) -> None:
-        came.append(number)
+        came.append(time.monotonic())
         then()
-        for each, handler in before.items():
-            signal.signal(each, handler)
+        if came[-1] - came[0] > TWICE_S:
+            for each, handler in before.items():
+                signal.signal(each, handler)
+            os.kill(os.getpid(), number)
 
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     for number in before:

@@ -134,7 +134,7 @@ class Fault:
             any other keeps its default, or is a small number if it has none.
 
     What the guarantees demand of a run with it (``outcome = "guaranteed"``, and all of chaos) follows from
-    ``ends_launch``, ``findings`` and ``may_vanish``.
+    ``ends_launch``, ``findings``, ``may_end_it_first`` and ``may_vanish``.
     """
 
     __pydantic_config__: ClassVar[dict[str, str]] = FORBID_EXTRA
@@ -185,6 +185,11 @@ class Fault:
         the job ends with, or that it had before a restart: see ``UNLIKE_THE_BASELINE``.
         """
         return ()
+
+    @property
+    def may_end_it_first(self) -> bool:
+        """Whether the launch may end, with this rank named as the cause, before any of the findings is on record."""
+        return False
 
     @property
     def may_vanish(self) -> bool:

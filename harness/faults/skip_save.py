@@ -28,3 +28,7 @@ class SkipSave(LeavesOut):
     @property
     def findings(self) -> tuple[Finding, ...]:
         return (Finding(guarantee="CollectivesAgree", names_rank=True, names_step=True),)
+
+    @property
+    def may_end_it_first(self) -> bool:
+        return True  # after the last save the rank leaves, and the others wait for its vote
