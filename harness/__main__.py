@@ -15,6 +15,8 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING
 
+from harness.chaos.command import add_arguments as add_chaos_arguments
+from harness.chaos.command import run as run_chaos
 from harness.crashstates.command import add_arguments as add_crashstates_arguments
 from harness.crashstates.command import run as run_crashstates
 from harness.errors import HarnessError, RecordError
@@ -99,6 +101,10 @@ def _parser() -> argparse.ArgumentParser:
     mutants.add_argument("of", nargs="?", choices=["bugs", "savers"], help="of scripts, or of savers (default: both)")
     mutants.add_argument("--jobs", type=int, metavar="N", help="how many scripts at a time (default: one a core)")
     mutants.set_defaults(command=_mutants)
+
+    chaos = commands.add_parser("chaos", help="run plans drawn from a seed, and write down the smallest that fails")
+    add_chaos_arguments(chaos)
+    chaos.set_defaults(command=run_chaos)
     return parser
 
 

@@ -52,7 +52,13 @@ class SaverError(HarnessError):
 
 
 class CheckpointError(HarnessError):
-    """A checkpoint could not be written or read."""
+    """A checkpoint could not be written or read.
+
+    Attributes:
+        ranks: those on which it failed; the others raise it with them. Empty where it is nobody's alone.
+    """
+
+    ranks: tuple[int, ...] = ()
 
 
 class SaveFailed(CheckpointError):

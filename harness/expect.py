@@ -5,22 +5,24 @@ What each expected outcome demands, beside the numbers that the scenario states:
     stops             the job fails in time, the culprit is named, and nothing durable is damaged
     detected          what the scenario lists is found broken, where it says, and nothing else before it
     refuses           the job fails by a refusal, and nothing durable is damaged
+    guaranteed        one of those that follow from what the faults mean (``harness.allowed``)
 Where the scenario names guarantees, those must be valid, and of the others only what makes a run mean something counts.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
 import harness.errors as errors
+from harness.allowed import allowed
 from harness.checks import GUARANTEES, Verdict, check_all
 from harness.checks.diagnosis import Cause, diagnose
 from harness.checks.records import ended_well, load_of, start_step
 from harness.checks.sent import canonical
 from harness.history import Baseline, History
-from harness.plan import Broken, Plan
+from harness.plan import Broken, Expect, Plan
 from harness.wire import Kind
 
 MEANINGFUL = ("FaultFired", "EndsInTime", "NothingLeft")  # without them a run says nothing, whatever it expects
@@ -75,11 +77,31 @@ def needs_baseline(plan: Plan) -> bool:
 def judge(history: History, baseline: Baseline | None) -> Judgement:
     """Weigh all verdicts against what the scenario expects."""
     verdicts = check_all(history, baseline)
+    diagnosis, crash = _diagnose(history, baseline)
+    plan = history.plan
+    if plan.expect.outcome != "guaranteed":
+        return _weighed(history, verdicts, diagnosis, crash)
+    given = plan.expect
+    judgements = [
+        _weighed(replace(history, plan=replace(plan, expect=_narrowed(given, outcome))), verdicts, diagnosis, crash)
+        for outcome in allowed(plan)
+    ]
+    return next((found for found in judgements if found.outcome == "passed"), judgements[0])
+
+
+def _narrowed(given: Expect, outcome: Expect) -> Expect:
+    """``outcome``, with the numbers that the scenario states beside ``guaranteed``."""
+    stated = {name: value for name in ("resume_step", "restarts") if (value := getattr(given, name)) is not None}
+    return replace(outcome, **stated)
+
+
+def _weighed(
+    history: History, verdicts: tuple[Verdict, ...], diagnosis: tuple[Cause, ...], crash: list[_Problem]
+) -> Judgement:
+    """The verdicts, weighed against one outcome."""
     by_name = {verdict.guarantee: verdict for verdict in verdicts}
     blamed = _blamed(history, by_name)
-    problems = list(_problems(history, by_name))
-    diagnosis, crash = _diagnose(history, baseline)
-    problems += crash
+    problems = [*_problems(history, by_name), *crash]
     if history.plan.disarmed or any(v.guarantee == "FaultFired" for v in blamed):
         # Whatever else was seen, it was not this scenario.
         blamed.sort(key=lambda v: v.guarantee != "FaultFired")

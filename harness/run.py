@@ -14,7 +14,7 @@ from harness.baseline import BaselineCache, load_baseline, write_baseline
 from harness.effects import read_effects, write_effects
 from harness.errors import RecordError
 from harness.expect import Judgement, judge, needs_baseline
-from harness.history import load_history
+from harness.history import Baseline, load_history
 from harness.launch import LAUNCHERS, Launcher
 from harness.leases import VISIBLE_ENV, gpu_pool
 from harness.plan import Plan, write_plan
@@ -99,6 +99,14 @@ class Session:
                 "writable, or choose another place with --chaos-store DIR"
             ) from error
         return Result(judgement=judgement, run_dir=run_dir, duration_s=history.outcome.duration_s)
+
+    def baseline(self, plan: Plan) -> Baseline:
+        """The fault-free twin of the plan, made now if it is not kept.
+
+        Raises: as ``run``.
+        """
+        with self._devices(plan) as env:
+            return self._baselines.get(plan, lambda twin, at: self._launch(twin, at, env), fresh=self._fresh)
 
     def _new_run_dir(self, plan: Plan) -> Path:
         names = itertools.chain([plan.name], (f"{plan.name}-{number}" for number in itertools.count(2)))

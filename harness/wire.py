@@ -103,7 +103,7 @@ class Kind(StrEnum):
     SAVE_START = "save_start"
     # the save is acknowledged: path, manifest (sha256)
     SAVE_END = "save_end"
-    # path, error
+    # path, error, ranks (on which it failed; empty: nobody's alone)
     SAVE_ERROR = "save_error"
     # judged by the harness, not the store: root, entries [{name, step, verdict, reason, manifest}], why
     INVENTORY = "inventory"

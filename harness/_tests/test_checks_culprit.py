@@ -226,6 +226,44 @@ def test_a_diagnosis_that_is_not_the_fault_is_invalid(name: str) -> None:
     assert words in found.reason
 
 
+SPOILED = load_fault({"kind": "corrupt_sample", "rank": 0, "at": {"step": 2}})
+KILLED = load_fault({"kind": "kill", "rank": 1, "at": {"step": 4, "phase": "backward"}})
+ROGUE = load_fault({"kind": "skip_collective", "rank": 0, "at": {"step": 5, "collective": 1}})
+
+
+@pytest.mark.parametrize(
+    ("killed_rank", "outcome"),
+    [
+        pytest.param(1, "valid", id="the kill ended the launch that an earlier fault only spoiled"),
+        pytest.param(0, "invalid", id="somebody else's end is neither of both"),
+    ],
+)
+def test_of_several_faults_the_one_that_ended_the_launch_is_the_cause(killed_rank: int, outcome: str) -> None:
+    story = run(ranks=2, faults=[SPOILED, KILLED], expect="stops").start().begin(0, 1)
+    story.begin(1, 1).update(0, 1).update(1, 1).begin(0, 2).fire(0, index=0).begin(1, 2)
+    story.update(0, 2).update(1, 2).updates(3, 3).begin(1, 4).fire(1, index=1)
+    found = GUARANTEES["CulpritNamed"].check(story.kill(killed_rank).cut_off().history(exit_code=1), None)
+    assert found.outcome == outcome, found
+
+
+def test_a_fault_after_one_that_is_sure_to_end_the_launch_is_not_its_cause() -> None:
+    story = run(ranks=2, faults=[KILLED, ROGUE], expect="stops").start().updates(1, 3).begin(1, 4).fire(1, index=0)
+    story.begin(0, 4).fire(0, index=1)
+    found = GUARANTEES["CulpritNamed"].check(story.kill(0).cut_off().history(exit_code=1), None)
+    assert found.outcome == "invalid", found
+
+
+def test_a_save_that_is_given_up_is_the_fault_of_the_rank_that_failed_not_of_the_first_that_says_so() -> None:
+    planned = load_fault({"kind": "raise", "rank": 0, "at": {"step": 3, "failpoint": "ckpt.manifest.fsync:before"}})
+    story = run(ranks=2, faults=[planned], expect="stops").start().updates(1, 3).fire(0, phase="save", step=3)
+    for rank in (1, 0):
+        error = {"path": "step-3", "error": "SaveFailed: rank 0: InjectedFault", "ranks": [0]}
+        story.tell(rank, Kind.SAVE_ERROR, step=3, phase="save", **error)
+        story.raises(rank, "SaveFailed", "rank 0: InjectedFault: injected by the scenario", step=3, phase="save")
+    (cause,) = diagnose(story.cut_off().history(exit_code=1))
+    assert (cause.rank, cause.step, cause.how) == (0, 3, "exception")
+
+
 def test_without_faults_a_named_rank_is_enough() -> None:
     story = run().start().updates(1, 3).begin(1, 4).raises(1, "ValueError", "a bug of the script's").cut_off()
     found = GUARANTEES["CulpritNamed"].check(story.history(exit_code=1), None)

@@ -212,6 +212,25 @@ def test_the_same_end(tell: Tell) -> None:
     assert verdict("EndsLikeBaseline", tell(), baseline()).outcome == "valid"
 
 
+def idle_at_the_end(step: int = 12, **changed: str) -> Story:
+    """Nothing was left to do after the restart; before it the updates of rank 1 from ``step`` on had ``changed``."""
+    story = nothing_left_to_do()
+    for rank in (0, 1):
+        story.edit(Kind.EXIT, rank=rank, restart=1, data={"params": None, "optimizer": None})
+    for later in range(step, 13):
+        story.edit(Kind.UPDATE, rank=1, step=later, restart=0, data=changed)
+    return story
+
+
+def test_a_last_launch_that_had_nothing_to_do_ends_with_what_was_done_before() -> None:
+    found = verdict("EndsLikeBaseline", idle_at_the_end(), baseline())
+    assert (found.outcome, "update 12 of an earlier one equals" in found.reason) == ("valid", True), found
+    found = verdict("EndsLikeBaseline", idle_at_the_end(7, optimizer="spoiled"), baseline())
+    assert (found.outcome, found.rank, found.step, found.restart) == ("invalid", 1, 7, 0), found
+    assert verdict("EndsLikeBaseline", idle_at_the_end(), None).outcome == "unknown"
+    assert verdict("EndsLikeBaseline", idle_at_the_end(), baseline(repeatable=False)).outcome == "unknown"
+
+
 def test_buffers_of_each_rank_may_differ() -> None:
     story = resumed().edit(Kind.EXIT, rank=1, restart=1, data={"buffers": "local statistics"})
     assert verdict("EndsLikeBaseline", story, baseline()).outcome == "valid"

@@ -72,7 +72,9 @@ def agree(exchange: Exchange, label: str, action: Callable[[], Any], failure: ty
         places = ", ".join(f"rank {rank} at {vote[0]!r}" for rank, vote in enumerate(votes))
         raise failure(f"the ranks are out of step: {places}; all must save and load together, at the same step")
     if failed := [(rank, vote[2]) for rank, vote in enumerate(votes) if vote[2] is not None]:
-        raise failure(f"{label}: " + "; ".join(f"rank {rank}: {words}" for rank, words in failed)) from error
+        together = failure(f"{label}: " + "; ".join(f"rank {rank}: {words}" for rank, words in failed))
+        together.ranks = tuple(rank for rank, _ in failed)
+        raise together from error
     return [vote[1] for vote in votes]
 
 

@@ -198,7 +198,8 @@ class CheckpointStore:
         try:
             yield path
         except BaseException as error:
-            points.tell(Kind.SAVE_ERROR, step, path=str(path), error=f"{type(error).__name__}: {error}")
+            words, ranks = f"{type(error).__name__}: {error}", list(getattr(error, "ranks", ()))
+            points.tell(Kind.SAVE_ERROR, step, path=str(path), error=words, ranks=ranks)
             raise
 
     def _save(self, exchange: Exchange, step: int, path: Path, shared: Mapping[str, Any], own: Any) -> Saved:

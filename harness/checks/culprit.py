@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from harness.checks.base import Verdict, guarantee, invalid, not_applicable, unknown, valid
 from harness.checks.diagnosis import Cause, diagnose
@@ -47,8 +47,27 @@ def _who(cause: Cause) -> str:
 
 
 def _mistaken(history: History, cause: Cause, fired: list[Event]) -> str | None:
-    """What the diagnosis got wrong of the first fault that fired; None if it is right."""
-    first = fired[0]
+    """What the diagnosis got wrong; None if it is right of one of the faults that may have ended the launch."""
+    mistakes = [(fault, _mistaken_of(history, cause, fired, first)) for fault, first in _suspects(history, fired)]
+    if any(problem is None for _, problem in mistakes):
+        return None
+    return next((problem for fault, problem in mistakes if fault.ends_launch != "never"), mistakes[0][1])
+
+
+def _suspects(history: History, fired: list[Event]) -> Iterator[tuple[Fault, Event]]:
+    """Each fault and its first firing, up to the first that is sure to end a launch: no later one is to blame."""
+    seen = set()
+    for event in fired:
+        fault = history.plan.faults[event.data["index"]]
+        if event.data["index"] not in seen:
+            yield fault, event
+        seen.add(event.data["index"])
+        if fault.ends_launch == "always":
+            return
+
+
+def _mistaken_of(history: History, cause: Cause, fired: list[Event], first: Event) -> str | None:
+    """What it got wrong if this fault was the cause."""
     fault = history.plan.faults[first.data["index"]]
     alike = {e.rank: e for e in fired if e.data["index"] == first.data["index"]}
     done = f"{fault.kind} fired on {listed(alike)} in step {first.step}"

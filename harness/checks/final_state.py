@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from math import inf
 
 from harness.checks.base import Verdict, guarantee, invalid, not_applicable, unknown, valid
-from harness.checks.records import ended_well, exits, listed, unplaced
+from harness.checks.records import ended_well, exits, listed, start_step, unplaced
 from harness.checks.replicas import SHARED
 from harness.history import Baseline, History
 from harness.wire import Event, Kind
@@ -46,7 +46,7 @@ def ends_like_baseline(history: History, baseline: Baseline | None) -> Verdict:
     if final and not with_model:
         if any(e.restart == history.restarts for e in history.of(Kind.UPDATE)):
             return unknown("updates are on record, but no final state", next(iter(final.values())))
-        return not_applicable("the script has no model on record")
+        return _of_an_earlier_launch(history, baseline) or not_applicable("the script has no model on record")
     if missing := [rank for rank in history.ranks if rank not in with_model]:
         return unknown(f"the final state of rank {missing[0]} is not on record")
     if baseline is None:
@@ -65,6 +65,46 @@ def ends_like_baseline(history: History, baseline: Baseline | None) -> Verdict:
         or _unlike_buffers(history, baseline)
         or valid(f"{' and '.join(SHARED)} of {len(with_model)} ranks equal the fault-free run's")
     )
+
+
+def _of_an_earlier_launch(history: History, baseline: Baseline | None) -> Verdict | None:
+    """Where the last launch loaded what was done already, and had nothing to do: the update that it loaded.
+
+    None if there is no such update on record.
+    """
+    loaded = {rank: start_step(history, rank, history.restarts) for rank in history.ranks}
+    made = {
+        rank: event
+        for event in history.of(Kind.UPDATE)
+        for rank, started in loaded.items()
+        if started is not None and (event.rank, event.step) == (rank, started[0])
+    }  # of several the last one, which is the one that was saved last
+    if not made or set(made) != set(history.ranks):
+        return None
+    if baseline is None:
+        return unknown("there is no fault-free run to compare with")
+    if baseline.repeatable is False:
+        return unknown(f"the script is not repeatable: {baseline.reason or 'two fault-free runs differ'}")
+    if history.plan.tolerance is not None:
+        return not_applicable("the last launch made no update, and of earlier ones there are digests alone")
+    for rank, event in sorted(made.items()):
+        expected = baseline.updates.get(rank, {}).get(event.step)
+        if expected is None:
+            return unknown(f"the fault-free run made no update {event.step}", event)
+        for what in SHARED:
+            if event.data[what] != expected[what]:
+                first = _first_unlike(history, baseline, rank, what) or event
+                return invalid(
+                    f"the job ends with the state of update {event.step}, whose {what} on rank {rank} are not those of "
+                    f"the fault-free run, and first differ after update {first.step}",
+                    first,
+                    seen={"update": event.data[what], "fault-free": expected[what]},
+                )
+    step = made[0].step
+    same = valid(
+        f"the last launch had nothing left to do, and update {step} of an earlier one equals the fault-free run's"
+    )
+    return _unlike_buffers(history, baseline) or same
 
 
 def _unlike_final(history: History, baseline: Baseline, final: Mapping[int, Event]) -> Verdict | None:

@@ -20,9 +20,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal, Protocol
 
-from harness.wire import Event, Kind, Phase
+from harness.wire import Event, GuaranteeName, Kind, Phase
 
 Level = Literal["process", "device", "host", "communication", "storage", "data", "logic"]
+Ends = Literal["always", "maybe", "never"]
+Need = Literal["float_batches", "scaler", "buffers"]  # what not every script has
 Target = int | Literal["all", "nonzero", "last"] | list[int]
 
 FORBID_EXTRA = {"extra": "forbid"}  # read by pydantic in the controller; plain data here
@@ -93,6 +95,27 @@ class Call(Protocol):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Finding:
+    """A guarantee that a fault breaks, and what its verdict must name.
+
+    Attributes:
+        names_rank: the rank of the fault, if it has only one.
+        names_step: the step of the fault, if it states one.
+    """
+
+    guarantee: GuaranteeName
+    names_rank: bool = False
+    names_step: bool = False
+
+
+# What all ranks hold, and alike, is found in the final state; or when an update is made again, if that state is lost.
+UNLIKE_THE_BASELINE = (
+    Finding(guarantee="EndsLikeBaseline", names_step=True),
+    Finding(guarantee="ReplayIdentical", names_step=True),
+)
+
+
+@dataclass(frozen=True, kw_only=True)
 class Fault:
     """Base of all kinds; see the module's docstring.
 
@@ -104,8 +127,14 @@ class Fault:
     Class attributes:
         level: the level of the field's fault model.
         places: the fields of ``At`` that this kind understands, beside ``restart`` and ``hit``.
+        needs: what the script must have for the fault to change anything.
         certifies: what a pass says; one sentence for the README's table.
         does_not_certify: what a pass does not say.
+        drawn: values that chaos draws a field from. A field of a Literal that is not listed is drawn from all of it;
+            any other keeps its default, or is a small number if it has none.
+
+    What the guarantees demand of a run with it (``outcome = "guaranteed"``, and all of chaos) follows from
+    ``ends_launch``, ``findings``, ``may_end_it_first`` and ``may_vanish``.
     """
 
     __pydantic_config__: ClassVar[dict[str, str]] = FORBID_EXTRA
@@ -113,6 +142,8 @@ class Fault:
     places: ClassVar[frozenset[str]]
     certifies: ClassVar[str]
     does_not_certify: ClassVar[str]
+    drawn: ClassVar[Mapping[str, Sequence[Any]]] = {}
+    needs: ClassVar[frozenset[Need]] = frozenset()
 
     kind: str
     rank: Target
@@ -141,6 +172,30 @@ class Fault:
         """Whether the target's process ends by this fault itself."""
         return False
 
+    @property
+    def ends_launch(self) -> Ends:
+        """Whether all ranks have to be started again because of it."""
+        return "always" if self.ends_rank else "never"
+
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        """The guarantees of which one must be found broken; empty if nothing stays wrong once the job is started again.
+
+        Of a fault that hits all ranks alike, none differs: then it is the fault-free run that tells, by the state that
+        the job ends with, or that it had before a restart: see ``UNLIKE_THE_BASELINE``.
+        """
+        return ()
+
+    @property
+    def may_end_it_first(self) -> bool:
+        """Whether the launch may end, with this rank named as the cause, before any of the findings is on record."""
+        return False
+
+    @property
+    def may_vanish(self) -> bool:
+        """Whether what it did may be gone, in sound training, before anything came of it."""
+        return False
+
     def missing_effect(self, fired: Event, after: Sequence[Event]) -> str | None:
         """None if the records prove that it took effect, else what should have been seen and was not.
 
@@ -152,18 +207,38 @@ class Fault:
 
 
 class PointFault(Fault):
+    @property
+    def ends_launch(self) -> Ends:
+        return "always" if self.ends_rank else "maybe"  # a rank that hangs, or is slow, may be given up by its peers
+
     def fire(self) -> None:
         """Do it, in the rank's main thread; may not return."""
         raise NotImplementedError
 
 
 class CollectiveFault(Fault):
+    @property
+    def ends_launch(self) -> Ends:
+        return "maybe"  # unless later calls pair up, somebody waits until the timeout
+
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        return (Finding(guarantee="CollectivesAgree", names_rank=True, names_step=True),)
+
     def replace(self, call: Call) -> Any:
         """Act in place of the collective; returns the work handle that the training code gets."""
         raise NotImplementedError
 
 
 class LoaderFault(Fault):
+    @property
+    def ends_launch(self) -> Ends:
+        return "maybe"
+
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        return (Finding(guarantee="LoadersAgree", names_rank=True),)
+
     def length(self, batches: int) -> int:
         """How many of an epoch's ``batches`` are handed out."""
         raise NotImplementedError

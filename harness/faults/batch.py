@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, Protocol
 
-from harness.faults.base import Fault, Level, effect_of
+from harness.faults.base import UNLIKE_THE_BASELINE, Fault, Finding, Level, effect_of
 from harness.wire import Event, Kind
 
 
@@ -43,6 +43,10 @@ class BatchFault(Fault):
 
     level: ClassVar[Level] = "data"
     places: ClassVar = frozenset({"step", "epoch"})
+
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        return UNLIKE_THE_BASELINE
 
     def read(self, reading: Reading) -> Any:
         """What the script is given in place of the batch.

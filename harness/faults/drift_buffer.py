@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal
 
+from harness.faults.base import UNLIKE_THE_BASELINE, Finding
 from harness.faults.work import Work, WorkFault, WorkPlace, not_changed
 from harness.wire import Event
 
@@ -28,10 +29,20 @@ class DriftBuffer(WorkFault):
     )
     does_not_certify: ClassVar = "anything of buffers that DDP does not hand out: those of healthy ranks may differ"
     acts_in: ClassVar[WorkPlace] = "optimizer_step"
+    drawn: ClassVar = {"amount": (0.5, -1.0)}
+    needs: ClassVar = frozenset({"buffers"})
 
     kind: Literal["drift_buffer"] = "drift_buffer"
     amount: float = 1.0
     name: str | None = None
+
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        return tuple(replace(finding, names_step=False) for finding in UNLIKE_THE_BASELINE)
+
+    @property
+    def may_vanish(self) -> bool:
+        return self.rank not in (0, "all") and not (isinstance(self.rank, list) and 0 in self.rank)
 
     def problems(self) -> list[tuple[str, str]]:
         found = []

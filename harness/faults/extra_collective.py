@@ -29,6 +29,7 @@ class ExtraCollective(CollectiveFault):
         "ranks that load and start again, without the rank"
     )
     does_not_certify: ClassVar = "that the stack itself notices: with equal shapes it does not"
+    drawn: ClassVar = {"numel": (None, 1, 7)}
 
     kind: Literal["extra_collective"] = "extra_collective"
     numel: int | None = None

@@ -30,6 +30,7 @@ class FlipBit(WorkFault):
         "that it is put right, or noticed by anything but the bytes: most flips change no loss curve"
     )
     acts_in: ClassVar[WorkPlace] = "optimizer_step"
+    drawn: ClassVar = {"bit": tuple(range(32)), "index": (0, 1)}  # of float32
 
     kind: Literal["flip_bit"] = "flip_bit"
     part: Part = "parameter"

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 from harness.faults.base import PointFault, work_after
-from harness.wire import Event
+from harness.wire import Event, Kind
 
 Signal = Literal["SIGKILL", "SIGTERM", "SIGSEGV", "SIGABRT", "SIGINT", "SIGHUP", "SIGBUS", "SIGFPE"]
 
@@ -32,10 +32,13 @@ class Kill(PointFault):
 
     @property
     def ends_rank(self) -> bool:
-        return True
+        # Python makes a SIGINT an exception, which inside a save is the store's to handle, as that of ``raise`` is.
+        return self.signal != "SIGINT" or self.at.failpoint is None
 
     def fire(self) -> None:
         os.kill(os.getpid(), signal.Signals[self.signal])
 
     def missing_effect(self, fired: Event, after: Sequence[Event]) -> str | None:
+        if self.signal == "SIGINT":
+            after = [event for event in after if event.kind != Kind.SAVE_ERROR]  # said on its way out
         return work_after(self, after)

@@ -16,6 +16,7 @@ class NanBatch(BatchFault):
 
     certifies: ClassVar = "values that are not a number are found in the update that they first spoil"
     does_not_certify: ClassVar = "which rank read them: reduced gradients are NaN on all ranks at once"
+    needs: ClassVar = frozenset({"float_batches"})
 
     kind: Literal["nan_batch"] = "nan_batch"
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
-from harness.faults.base import effect_of
+from harness.faults.base import UNLIKE_THE_BASELINE, Finding, effect_of
 from harness.faults.work import Gradient, Work, WorkFault, WorkPlace
 from harness.wire import Event
 
@@ -30,6 +30,12 @@ class Overflow(WorkFault):
 
     kind: Literal["overflow"] = "overflow"
     gradient: Gradient = "reduced"
+
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        if self.gradient == "local":  # DDP carries it to all ranks
+            return UNLIKE_THE_BASELINE
+        return super().findings
 
     def replace(self, work: Work) -> Any:
         return work.do_with_overflow(self.gradient)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
-from harness.faults.base import effect_of
+from harness.faults.base import UNLIKE_THE_BASELINE, Finding, effect_of
 from harness.faults.batch import BatchFault, Reading
 from harness.wire import Event, Kind
 
@@ -22,6 +22,11 @@ class RepeatBatch(BatchFault):
     does_not_certify: ClassVar = "anything of data sets that are not read by index: their samples have no ids"
 
     kind: Literal["repeat_batch"] = "repeat_batch"
+
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        # The latter where the update is made again, as it should have been.
+        return (Finding(guarantee="SamplesOnce", names_rank=True, names_step=True), UNLIKE_THE_BASELINE[1])
 
     def read(self, reading: Reading) -> Any:
         return reading.previous()

@@ -24,6 +24,7 @@ class ResizeCollective(CollectiveFault):
     places: ClassVar = frozenset({"step", "phase", "collective"})
     certifies: ClassVar = "a mismatch of shapes is found, with rank, step and operation, and ends in bounded time"
     does_not_certify: ClassVar = "what a backend computes from unequal shapes: each does something else"
+    drawn: ClassVar = {"numel": (1, 5)}
 
     kind: Literal["resize_collective"] = "resize_collective"
     numel: int

@@ -26,6 +26,7 @@ class ScaleLr(WorkFault):
     )
     does_not_certify: ClassVar = "that a schedule is the intended one: where all ranks have it, nothing differs"
     acts_in: ClassVar[WorkPlace] = "optimizer_step"
+    drawn: ClassVar = {"factor": (0.0, 0.5, 2.0, 10.0)}
 
     kind: Literal["scale_lr"] = "scale_lr"
     factor: float

@@ -24,6 +24,7 @@ class ShortLoader(LoaderFault):
     places: ClassVar = frozenset({"epoch"})
     certifies: ClassVar = "loaders of unequal length are found where ranks part, with each rank's length"
     does_not_certify: ClassVar = "that uneven inputs are handled: unless the script does so, the longer ranks wait"
+    drawn: ClassVar = {"batches": (1, 2)}
 
     kind: Literal["short_loader"] = "short_loader"
     batches: int = 1

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
+from harness.faults.base import UNLIKE_THE_BASELINE, Finding
 from harness.faults.work import LeavesOut, WorkPlace
 from harness.wire import Kind
 
@@ -24,3 +25,8 @@ class SkipBackward(LeavesOut):
     kind_of_it: ClassVar = Kind.COLLECTIVE
 
     kind: Literal["skip_backward"] = "skip_backward"
+
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        sent = Finding(guarantee="CollectivesAgree", names_rank=True, names_step=True)
+        return (sent, *UNLIKE_THE_BASELINE)  # the latter in a window of no_sync(), where nothing is sent

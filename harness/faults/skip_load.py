@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
+from harness.faults.base import Finding
 from harness.faults.work import LeavesOut, WorkPlace
 from harness.wire import Kind
 
@@ -23,3 +24,7 @@ class SkipLoad(LeavesOut):
     kind_of_it: ClassVar = Kind.LOAD
 
     kind: Literal["skip_load"] = "skip_load"
+
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        return (Finding(guarantee="CollectivesAgree", names_rank=True),)

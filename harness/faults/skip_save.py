@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
+from harness.faults.base import Finding
 from harness.faults.work import LeavesOut, WorkPlace
 from harness.wire import Kind
 
@@ -23,3 +24,11 @@ class SkipSave(LeavesOut):
     kind_of_it: ClassVar = Kind.SAVE_START
 
     kind: Literal["skip_save"] = "skip_save"
+
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        return (Finding(guarantee="CollectivesAgree", names_rank=True, names_step=True),)
+
+    @property
+    def may_end_it_first(self) -> bool:
+        return True  # after the last save the rank leaves, and the others wait for its vote

@@ -21,5 +21,6 @@ class SkipUnscale(LeavesOut):
         "that all ranks unscale before they clip: what all do alike shows in the baseline alone"
     )
     acts_in: ClassVar[WorkPlace] = "unscale"
+    needs: ClassVar = frozenset({"scaler"})
 
     kind: Literal["skip_unscale"] = "skip_unscale"

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
-from harness.faults.base import effect_of
+from harness.faults.base import Ends, Finding, effect_of
 from harness.faults.batch import BatchFault, Reading, not_handed_out
 from harness.wire import Event
 
@@ -25,9 +25,18 @@ class StalledRead(BatchFault):
         "a stall shorter than the timeout changes nothing; one that is longer names the rank that waited"
     )
     does_not_certify: ClassVar = "that loader workers, or a retry inside the data set, bridge a stall of their own"
+    drawn: ClassVar = {"duration_s": (0.05, 0.3)}  # below any collective timeout
 
     kind: Literal["stalled_read"] = "stalled_read"
     duration_s: float
+
+    @property
+    def ends_launch(self) -> Ends:
+        return "maybe"  # if it takes longer than the others wait
+
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        return ()
 
     def problems(self) -> list[tuple[str, str]]:
         if not 0 < self.duration_s < math.inf:

@@ -22,6 +22,7 @@ class Torn(WriteFault):
     places: ClassVar = frozenset({"step", "failpoint"})
     certifies: ClassVar = "a half-written file of a checkpoint is never taken for a whole one"
     does_not_certify: ClassVar = "what a power cut leaves behind: blocks that reach the disk in another order"
+    drawn: ClassVar = {"fraction": (0.0, 0.1, 0.5, 0.99)}
 
     kind: Literal["torn"] = "torn"
     fraction: float = 0.5

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, ClassVar, Literal, Protocol
 
-from harness.faults.base import Fault, Level, effect_of
+from harness.faults.base import Ends, Fault, Finding, Level, effect_of
 from harness.wire import Event, Kind
 
 WorkPlace = Literal["backward", "unscale", "optimizer_step", "save", "load"]
@@ -53,6 +53,14 @@ class WorkFault(Fault):
     level: ClassVar[Level] = "logic"
     places: ClassVar = frozenset({"step"})
     acts_in: ClassVar[WorkPlace]
+
+    @property
+    def ends_launch(self) -> Ends:
+        return "never" if self.acts_in in ("optimizer_step", "unscale") else "maybe"  # the others communicate
+
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        return (Finding(guarantee="ReplicasAgree", names_rank=True, names_step=True),)
 
     def replace(self, work: Work) -> Any:
         """Act in place of the work; returns what the script gets for it."""

@@ -28,6 +28,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption(
         "--chaos-report", action="store_true", help="Write a page of every run, not only of those that fail"
     )
+    group.addoption("--chaos-runs", type=int, metavar="N", help="Run N plans drawn from the seed instead of any test")
+    group.addoption("--chaos-minutes", type=float, metavar="M", help="Run plans drawn from the seed for M minutes")
+    group.addoption("--chaos-shard", default="1/1", metavar="I/N", help="Of these plans the I-th of N parts")
+    group.addoption("--chaos-out", metavar="DIR", help="Where the scenario files of what chaos finds are written")
     group.addoption("--recheck", metavar="DIR", help="Judge the runs stored under DIR again instead of running any")
 
 
@@ -36,6 +40,11 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", CHAOS_MARK)
     if (seed := config.getoption("chaos_seed")) is not None and seed < 0:
         raise pytest.UsageError(f"--chaos-seed={seed}: must be 0 or more")
+    is_asked_for = config.getoption("markexpr", "") == "chaos"
+    if is_asked_for and not is_chaos(config):
+        raise pytest.UsageError("-m chaos needs a budget: --chaos-runs N, --chaos-minutes M, or both")
+    if is_chaos(config):
+        config.args = []  # nothing is collected from files: the plans are drawn
     if (stored := config.getoption("recheck")) is not None:
         if not Path(stored).is_dir():
             raise pytest.UsageError(f"--recheck={stored}: no such directory; give a run directory or one above it")
@@ -46,6 +55,11 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_configure_node(node: Any) -> None:
     """pytest-xdist: every worker writes into the directory of its controller's session."""
     node.workerinput["chaos_session"] = session_dir(node.config).name
+
+
+def is_chaos(config: pytest.Config) -> bool:
+    """Whether this session runs plans that are drawn, and no other test."""
+    return config.getoption("chaos_runs") is not None or config.getoption("chaos_minutes") is not None
 
 
 def store_dir(config: pytest.Config) -> Path:

@@ -62,7 +62,8 @@ def runs_of(config: pytest.Config) -> Runs:
     return config.stash[_OPENED][1]
 
 
-def pytest_sessionfinish(session: pytest.Session) -> None:
+def close(session: pytest.Session) -> None:
+    """End what runs this process's plans, if it was opened."""
     if _OPENED in session.config.stash:
         session.config.stash[_OPENED][0].close()
         del session.config.stash[_OPENED]

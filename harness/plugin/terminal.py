@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from harness.errors import RecordError
+from harness.plugin.chaos import nights_of
 from harness.plugin.items import ScenarioItem
 from harness.plugin.options import as_typed, session_dir, store_dir
 
@@ -57,7 +58,9 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
         from harness.report.stored import write_report
 
         try:
-            path = write_report(session_dir(config) / REPORT_JSON, _about(config), results)
+            nights = nights_of(results)
+            about = _about(config) | ({"chaos": nights} if nights else {})
+            path = write_report(session_dir(config) / REPORT_JSON, about, results)
             terminalreporter.write_line(f"chaos: runs and {REPORT_JSON} are in {as_typed(path.parent, config)}")
             page = write_session_report(session_dir(config))
             terminalreporter.write_line(f"chaos: open {as_typed(page, config)}")

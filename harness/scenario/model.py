@@ -21,7 +21,7 @@ from harness.wire import GuaranteeName
 
 Device = Literal["cpu", "gpu"]
 LauncherKind = Literal["warm", "torchrun"]
-Expected = Literal["clean", "recovers", "stops", "detected", "refuses"]
+Expected = Literal["clean", "recovers", "stops", "detected", "refuses", "guaranteed"]
 MAX_SEED = 2**63 - 1  # what every random generator in a rank takes
 
 if TYPE_CHECKING:
@@ -56,7 +56,8 @@ class Expect:
     Attributes:
         outcome: clean (no fault is planned: an audit of the script), recovers (the job ends well and every guarantee
             holds), stops (it ends in bounded time and the first cause is named), detected (the stack stays silent,
-            the harness names what is broken), refuses (bad input or state is refused with a clear error).
+            the harness names what is broken), refuses (bad input or state is refused with a clear error),
+            guaranteed (what the guarantees demand of these faults, whichever of these it is).
         resume_step: the step of the checkpoint that the last launch must have gone on from; 0: there was none yet.
         restarts: how many restarts there must have been; left out: any number within max_restarts.
         broken: for detected: the guarantees that must be found broken.

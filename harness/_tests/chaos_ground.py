@@ -1,0 +1,33 @@
+"""The ground of a job that was never run: what draw and place need of it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from harness.chaos.job import Ground, Job
+from harness.history import Baseline
+
+EPOCH = 4  # updates
+CALLS: dict[str, list[list[Any]]] = {"backward": [["all_reduce", "SUM", 8, "float32"]] * 2}
+
+
+def ground(job: Job, *, scaler: str = "None", buffers_change: bool = False) -> Ground:
+    """Two collectives in each backward, two more in each save; no scaler and no buffers, unless said otherwise."""
+    ranks, steps, saved = range(job.ranks), range(1, job.steps + 1), job.saved()
+    in_save: dict[str, list[list[Any]]] = {"save": [["all_gather", None, 1, "uint8"]] * 2}
+    state = {step: {"scaler": scaler, "buffers": f"b{step if buffers_change else 0}"} for step in steps}
+    return Ground(
+        job=job,
+        baseline=Baseline(
+            repeatable=True,
+            final={},
+            updates=dict.fromkeys(ranks, state),
+            sample_ids={rank: {step: [(step - 1) % EPOCH * job.ranks + rank] for step in steps} for rank in ranks},
+            collectives={rank: {step: CALLS | (in_save if step in saved else {}) for step in steps} for rank in ranks},
+        ),
+    )
+
+
+def rich_ground(job: Job) -> Ground:
+    """One on which every kind of fault can act."""
+    return ground(job, scaler="65536.0", buffers_change=True)

@@ -1,0 +1,193 @@
+"""Whole nights on real ranks: the canary, what is found, what is written, and how a night ends early."""
+
+from __future__ import annotations
+
+import io
+import json
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from harness.chaos import trial as trial_module
+from harness.chaos.canary import canaries, draw_canary
+from harness.chaos.command import EXIT_CODES, summary, write_night
+from harness.chaos.finding import pin_down
+from harness.chaos.job import Job, workloads
+from harness.chaos.night import Order, run_night
+from harness.chaos.trial import open_session, try_scenario
+from harness.faults import At
+from harness.faults.corrupt_sample import CorruptSample
+from harness.faults.kill import Kill
+from harness.plan import Expect
+from harness.scenario import Scenario, load_scenario
+
+HEALTHY = Job(workload="ddp_mlp", ranks=2, steps=8, save_every=2).scenario(
+    title="healthy", max_restarts=1, fault=(Kill(rank=1, at=At(step=3, phase="backward")),)
+)
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Shared by all tests here, so that a fault-free run is made once."""
+    return tmp_path_factory.mktemp("store")
+
+
+@pytest.fixture(scope="module")
+def session(store: Path) -> Iterator[Path]:
+    """Where the runs of this process are."""
+    open_session(store, store / "here")
+    yield store / "here"
+    trial_module._session.__exit__(None, None, None)
+
+
+def order(store: Path, name: str, **fields: Any) -> Order:
+    base = Order(
+        seed=1,
+        num_runs=2,
+        duration_s=None,
+        store_dir=store,
+        runs_dir=store / name,
+        out_dir=store / f"{name}-found",
+        jobs=2,
+        workload="ddp_mlp",
+        num_ranks=(2,),
+    )
+    return replace(base, **fields)
+
+
+def test_a_night_passes_with_its_canary_found_and_keeps_no_run_that_passed(store: Path) -> None:
+    out = io.StringIO()
+    night = run_night(order(store, "well"), out)
+    assert night.outcome == "passed", [*summary(night), out.getvalue()]
+    assert night.canary is not None
+    assert night.canary.outcome == "failed"
+    assert [path.name for path in (store / "well").iterdir()] == ["canary-1-1"]
+    report = json.loads(write_night(night).read_text())
+    assert [result["number"] for result in report["results"]] == sorted(trial.number for trial in night.trials)
+    (told,) = report["chaos"]
+    assert told["outcome"] == "passed"
+    places = [
+        (fault["kind"], fault["phase"], result["workload"])
+        for result in report["results"]
+        for fault in result["faults"]
+    ]
+    counted = [((c["kind"], c["phase"], c["workload"]), c["passed"]) for c in told["coverage"]]
+    assert sum(count for _, count in counted) == len(places)
+    assert {cell for cell, _ in counted} == set(places)
+
+
+def test_a_night_whose_canary_is_not_found_proves_nothing(store: Path) -> None:
+    night = run_night(order(store, "no-canary", num_runs=1, canary=HEALTHY), io.StringIO())
+    assert {trial.outcome for trial in night.trials} == {"passed"}
+    assert (night.outcome, EXIT_CODES[night.outcome]) == ("unknown", 2)
+    assert any("the canary was not found: passed" in doubt for doubt in night.doubts)
+
+
+def test_a_planted_bug_is_found_made_small_and_written_as_a_file_that_fails_in_the_same_way(
+    session: Path, tmp_path: Path
+) -> None:
+    kills = [Kill(rank=0, at=At(step=7 + n, phase="backward", restart=n)) for n in range(2)]
+    planned = Scenario(
+        workload="planted/forgets_the_position",
+        steps=12,
+        save_every=5,
+        max_restarts=2,
+        fault=(CorruptSample(rank=1, at=At(step=12, restart=2)), *kills),
+        expect=Expect(outcome="guaranteed"),
+    )
+    found = pin_down(try_scenario(planned, "planted"), tmp_path, "chaos-1-1", within_s=40)
+    assert found.trial.outcome == "failed"
+    assert found.is_reproduced, found
+    assert found.file is not None
+    (fault,) = load_scenario(found.file).faults
+    assert fault.kind == "kill"
+    again = try_scenario(load_scenario(found.file), "again")
+    assert (again.outcome, again.way) == ("failed", found.trial.way)
+
+
+def test_the_canaries_are_planted_bugs_and_drawn_from_the_seed() -> None:
+    assert len(canaries()) > 20
+    names = [draw_canary(seed).title for seed in range(30)]
+    assert names == [draw_canary(seed).title for seed in range(30)]
+    assert len(set(names)) > 10
+    assert all(draw_canary(seed).expect == Expect(outcome="guaranteed") for seed in range(30))
+    assert not any(name.startswith("planted") for name in workloads())
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_the_night_with_what_was_found_so_far(
+    store: Path, tmp_path: Path, number: signal.Signals
+) -> None:
+    command = [sys.executable, "-m", "harness", "chaos", "--seed", "1", "--runs", "100000", "--jobs", "2"]
+    command += ["--store", str(store), "--out", str(tmp_path / "found"), "--workload", "ddp_mlp"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=tmp_path) as night:
+        assert night.stdout is not None
+        lines = []
+        for line in night.stdout:
+            lines.append(line)
+            if "canary" in line:
+                break
+        below = psutil.Process(night.pid).children(recursive=True)
+        night.send_signal(number)
+        lines += night.stdout.readlines()
+        assert night.wait() == EXIT_CODES["unknown"], lines
+    assert "doubt: it was interrupted\n" in lines
+    report = json.loads(Path(lines[-1].removeprefix("report: ").strip()).read_text())
+    assert report["chaos"][0]["outcome"] == "unknown"
+    assert report["chaos"][0]["canary"]["result"] == "failed"
+    assert len(below) > 1
+    assert psutil.wait_procs(below, timeout=20)[1] == []
+
+
+WRONG: dict[str, tuple[list[str], str]] = {
+    "no budget": ([], "a number of runs, or of minutes"),
+    "no run": (["--runs", "0"], "0 runs: must be at least 1"),
+    "no time": (["--minutes", "0"], "0 minutes: must be above 0"),
+    "a shard of none": (["--runs", "1", "--shard", "3/2"], "shard '3/2': must be I/N"),
+    "words for a shard": (["--runs", "1", "--shard", "half"], "shard 'half': must be I/N"),
+    "no workload": (["--runs", "1", "--workload", "ddp_mpl"], "unknown workload 'ddp_mpl'; allowed: batch_norm"),
+    "a seed below 0": (["--runs", "1", "--seed", "-1"], "seed -1: must be 0.."),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_an_impossible_order_is_refused(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    from harness.__main__ import main
+
+    arguments, words = WRONG[name]
+    assert main(["chaos", *arguments]) == 2
+    assert words in capsys.readouterr().err
+
+
+# -- in pytest -----------------------------------------------------------------------------------------------------
+
+
+def test_pytest_needs_a_budget_for_chaos(pytester: pytest.Pytester) -> None:
+    result = pytester.runpytest_subprocess("-m", "chaos")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(["*-m chaos needs a budget: --chaos-runs N, --chaos-minutes M*"])
+
+
+def test_pytest_runs_a_night_instead_of_the_tests_that_are_there(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile("def test_other(): pass")
+    result = pytester.runpytest_subprocess("-m", "chaos", "--chaos-runs", "3", "--collect-only", "-q")
+    result.stdout.fnmatch_lines(["*chaos-1-of-1*", "1 test collected*"])
+    result.stdout.no_fnmatch_line("*test_other*")
+
+
+def test_the_workers_of_xdist_share_a_night(pytester: pytest.Pytester, store: Path) -> None:
+    arguments = ["-m", "chaos", "-n", "2", "--chaos-seed", "1", "--chaos-runs", "2", "--chaos-store", str(store)]
+    result = pytester.runpytest_subprocess(*arguments, timeout=110)
+    result.assert_outcomes(passed=2)
+    (session_dir,) = sorted((store / "runs").glob("*/chaos-1-of-2"))[-1:]
+    report = json.loads((session_dir.parent / "report.json").read_text())
+    assert sorted(night["shard"] for night in report["chaos"]) == ["1/2", "2/2"]
+    assert [night["num_runs"] for night in report["chaos"]] == [1, 1]
+    result.stderr.fnmatch_lines(["*canary found*"])

@@ -1,0 +1,89 @@
+"""What the guarantees demand of a plan: derived from what its faults mean, not typed in by anybody.
+
+A fault says what comes of it in sound training (``ends_launch``, ``findings``, ``may_vanish``, see
+``harness.faults.base``). From these follows what a run may be expected to be:
+
+    no fault                                      clean
+    launches end, and restarts are left           recovers, after as many restarts as launches were ended
+    launches end, and no restart is left          stops, with the culprit named
+    something stays wrong and nothing fails       detected: one of the guarantees that the fault breaks is found broken,
+                                                  where it breaks them, and nothing before
+
+Where a fault leaves it open which of them it is, each is allowed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from harness.faults import Fault
+from harness.faults.base import UNLIKE_THE_BASELINE, Finding
+from harness.plan import Broken, Expect, Plan
+
+
+def allowed(plan: Plan) -> tuple[Expect, ...]:
+    """The outcomes of which one must be seen, the most likely first; never empty."""
+    if not plan.faults:
+        return (Expect(outcome="clean"),)
+    lasting = sorted((fault for fault in plan.faults if fault.findings), key=_moment)
+    found: list[Expect] = []
+    for fault in lasting:
+        found += [_detected(plan, fault, finding) for finding in fault.findings]
+        if fault.may_end_it_first:
+            found.append(_ended_by_it(plan))
+        if _needs_the_end(fault) and not _ends_well(plan):
+            found += _survives(plan)  # a job that stops has no final state to look at
+        if not fault.may_vanish:
+            break  # what comes later may be hidden behind it
+    else:
+        found = [*_survives(plan), *found]
+    return tuple(dict.fromkeys(found))
+
+
+def first_lasting(faults: Sequence[Fault]) -> Fault | None:
+    """The first fault that leaves something wrong; None if none does."""
+    return min((fault for fault in faults if fault.findings), key=_moment, default=None)
+
+
+def _moment(fault: Fault) -> tuple[int, int]:
+    return fault.at.restart, 0 if fault.at.step is None else fault.at.step
+
+
+def _survives(plan: Plan) -> Iterator[Expect]:
+    """What may come of a plan that leaves nothing wrong behind."""
+    sure = {fault.at.restart for fault in plan.faults if fault.ends_launch == "always"}
+    open_ = {fault.at.restart for fault in plan.faults if fault.ends_launch == "maybe"} - sure
+    if len(sure) <= plan.max_restarts:
+        yield Expect(outcome="recovers", restarts=None if open_ else len(sure))
+    if len(sure | open_) > plan.max_restarts:
+        yield Expect(outcome="stops", restarts=plan.max_restarts)
+
+
+def _ended_by_it(plan: Plan) -> Expect:
+    """One more launch ends than those that are sure to."""
+    restarts = len({fault.at.restart for fault in plan.faults if fault.ends_launch == "always"}) + 1
+    is_left = restarts <= plan.max_restarts
+    return (
+        Expect(outcome="recovers", restarts=restarts)
+        if is_left
+        else Expect(outcome="stops", restarts=plan.max_restarts)
+    )
+
+
+def _needs_the_end(fault: Fault) -> bool:
+    return all(finding in UNLIKE_THE_BASELINE for finding in fault.findings)
+
+
+def _ends_well(plan: Plan) -> bool:
+    return all(outcome.outcome != "stops" for outcome in _survives(plan))
+
+
+def _detected(plan: Plan, fault: Fault, finding: Finding) -> Expect:
+    targets = fault.targets(plan.ranks)
+    is_one = len(targets) == 1 and plan.ranks > 1
+    broken = Broken(
+        guarantee=finding.guarantee,
+        rank=targets[0] if finding.names_rank and is_one else None,
+        step=fault.at.step if finding.names_step else None,
+    )
+    return Expect(outcome="detected", broken=(broken,))

@@ -1,0 +1,234 @@
+"""From (seed, number) to a scenario: a job and one or more faults that are sure to be met.
+
+A launch gets at most one fault that ends it, at a place that the job is sure to reach then; whatever may or may not end
+a launch comes last. So each planned fault fires in sound training, and one that does not is a finding.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import typing
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from random import Random
+from typing import Any, Literal
+
+from harness.chaos.job import KEPT_CHECKPOINTS, NUM_RANKS, Ground, GroundOf, Job, draw_job
+from harness.checkpoint.points import FAILPOINTS
+from harness.faults import KINDS, At, Fault
+from harness.faults.base import LoaderFault, PointFault, Target, WriteFault
+from harness.faults.batch import BatchFault
+from harness.faults.repeat_batch import RepeatBatch
+from harness.faults.work import WorkFault
+from harness.scenario import Scenario
+from harness.scenario.rules import problems
+from harness.wire import Phase
+
+MAX_TRIES = 200  # for one fault: most kinds can act at most places
+SMALL = {"int": (1, 2, 3), "float": (0.5, 2.0)}
+TRAINING: tuple[Phase, ...] = ("load_batch", "forward", "backward", "optimizer_step")
+
+
+@dataclass(frozen=True)
+class Launch:
+    """One launch of the job, as far as it is known beforehand.
+
+    Attributes:
+        restart: its restart count.
+        first: an update that it is sure to make, and all after it; above ``steps``: none may be left.
+        has_checkpoint: there is one to load for sure.
+    """
+
+    restart: int
+    first: int
+    has_checkpoint: bool
+
+
+def draw(
+    seed: int, number: int, ground_of: GroundOf, only: str | None = None, num_ranks: Sequence[int] = NUM_RANKS
+) -> Scenario:
+    """The ``number``-th plan of a seed.
+
+    Args:
+        ground_of: what a job passes without faults.
+        only: the workload, in place of any.
+        num_ranks: the world sizes.
+    """
+    rng = Random(f"chaos {seed} {number}")  # a string: seeded by its bytes, not by hash()
+    job = draw_job(rng, only, num_ranks)
+    ground = ground_of(job)
+    max_restarts, num_ended = _budget(rng)
+    faults = list(_faults(rng, ground, max_restarts, num_ended))
+    return job.scenario(
+        title=f"chaos, seed {seed}, plan {number}: {', '.join(fault.kind for fault in faults)}",
+        max_restarts=max_restarts,
+        fault=tuple(faults),
+    )
+
+
+def _budget(rng: Random) -> tuple[int, int]:
+    """max_restarts, and how many launches are ended by a fault."""
+    num_ended = rng.choices((0, 1, 2), (6, 10, 4))[0]
+    spare = rng.choices((-1, 0, 1), (2, 10, 2))[0]
+    return max(0, num_ended + spare), num_ended
+
+
+def _faults(rng: Random, ground: Ground, max_restarts: int, num_ended: int) -> Iterator[Fault]:
+    launch = Launch(restart=0, first=1, has_checkpoint=False)
+    for restart in range(num_ended):
+        end = _draw_one(rng, ground, launch, ["always"])
+        before = _last_update_before(end, ground.job)
+        if launch.first < before and rng.random() < 0.25:
+            yield _draw_one(rng, ground, replace(launch), ["never"], until=before)
+        yield end
+        launch = _after(end, launch, ground.job, restart + 1)
+    is_last = num_ended <= max_restarts
+    if is_last and (num_ended == 0 or rng.random() < 0.5) and launch.first <= ground.job.steps:
+        yield _draw_one(rng, ground, launch, ["never", "maybe"])
+
+
+def _last_update_before(end: Fault, job: Job) -> int:
+    """The last update that is sure to be made and recorded before this fault."""
+    if end.at.step is None:
+        return job.steps if end.at.phase == "teardown" else 0
+    return end.at.step - 1
+
+
+def _after(end: Fault, launch: Launch, job: Job, restart: int) -> Launch:
+    """What is known of the launch that follows one that was ended."""
+    at = end.at
+    if at.step is None:
+        is_end = at.phase == "teardown"
+        return Launch(restart, job.steps + 1 if is_end else launch.first, is_end or launch.has_checkpoint)
+    in_save = at.phase == "save" or at.failpoint is not None or at.collective is not None
+    maybe = [step for step in job.saved() if step < at.step + in_save]
+    sure = [step for step in job.saved() if step < at.step]
+    return Launch(restart, max(maybe, default=launch.first - 1) + 1, bool(sure) or launch.has_checkpoint)
+
+
+# -- one fault -----------------------------------------------------------------------------------------------------
+
+
+def _draw_one(rng: Random, ground: Ground, launch: Launch, ends: Sequence[str], until: int | None = None) -> Fault:
+    """A fault of any kind that ends its launch so; ``until`` is the last update at which it may act."""
+    until = ground.job.steps if until is None else until
+    names = list(KINDS)
+    if launch.restart:  # the only launches in which these can act
+        names += [name for name in names if getattr(KINDS[name], "acts_in", None) == "load"] * 3
+    for _ in range(MAX_TRIES):
+        kind = KINDS[rng.choice(names)]
+        if kind.needs - ground.has:
+            continue
+        settings = {field.name: _setting(rng, kind, field) for field in dataclasses.fields(kind) if _is_drawn(field)}
+        at = _place(rng, kind, ground, launch, until)
+        if at is None:
+            continue
+        fault = kind(kind=_name(kind), at=at, rank=_target(rng, kind, at, ground, launch), **settings)
+        if fault.ends_launch in ends and _is_possible(fault, ground, launch):
+            return fault
+    raise AssertionError(f"no fault that {ends} ends {launch} of {ground.job} was found in {MAX_TRIES} tries")
+
+
+def _name(kind: type[Fault]) -> str:
+    return str(vars(kind)["kind"])
+
+
+def _is_drawn(field: dataclasses.Field[Any]) -> bool:
+    return field.name not in ("kind", "rank", "at")
+
+
+def _setting(rng: Random, kind: type[Fault], field: dataclasses.Field[Any]) -> Any:
+    if field.name in kind.drawn:
+        return rng.choice(kind.drawn[field.name])
+    hint = typing.get_type_hints(kind)[field.name]
+    if typing.get_origin(hint) is Literal:
+        return rng.choice(typing.get_args(hint))
+    if field.default is not dataclasses.MISSING:
+        return field.default
+    if field.default_factory is not dataclasses.MISSING:
+        return field.default_factory()
+    return rng.choice(SMALL[hint.__name__])
+
+
+def _target(rng: Random, kind: type[Fault], at: At, ground: Ground, launch: Launch) -> Target:
+    """One rank; of faults that end a process also several. What all do alike is no deviation of any."""
+    if at.failpoint is not None and FAILPOINTS[at.failpoint.partition(":")[0]].writer == "rank0":
+        return 0
+    one = rng.randrange(ground.job.ranks)
+    if issubclass(kind, PointFault) and rng.random() < 0.2:
+        several: list[Target] = ["all", "nonzero", "last"]
+        return rng.choice(several)
+    return one
+
+
+def _is_possible(fault: Fault, ground: Ground, launch: Launch) -> bool:
+    if fault.at.collective is not None and any(
+        fault.at.collective > ground.num_collectives(rank, fault.at.step or 0)
+        for rank in fault.targets(ground.job.ranks)
+    ):
+        return False
+    return not problems(ground.job.scenario(max_restarts=launch.restart, fault=(fault,)))
+
+
+# -- its place -----------------------------------------------------------------------------------------------------
+
+
+def _place(rng: Random, kind: type[Fault], ground: Ground, launch: Launch, until: int) -> At | None:
+    """A place that this launch is sure to reach; None if there is none for this kind, or none was hit upon."""
+    job, restart = ground.job, launch.restart
+    steps = list(range(launch.first, until + 1))
+    saves = [step for step in job.saved() if step in steps]
+    forms: list[At] = []
+    if issubclass(kind, WorkFault) and kind.acts_in == "load":
+        return At(phase="load", restart=restart) if launch.has_checkpoint and until == job.steps else None
+    if issubclass(kind, LoaderFault):
+        return _epoch(rng, ground, launch)
+    if issubclass(kind, WriteFault):
+        return _failpoint(rng, saves, job, restart, is_torn=True)
+    if issubclass(kind, WorkFault) and kind.acts_in == "save":
+        return At(step=rng.choice(saves), restart=restart) if saves else None
+    if issubclass(kind, RepeatBatch):
+        steps = [step for step in steps[1:] if step not in ground.epoch_starts] if ground.epoch_starts else []
+    if issubclass(kind, BatchFault | WorkFault):
+        return At(step=rng.choice(steps), restart=restart) if steps else None
+    if steps and "collective" in kind.places:
+        step = rng.choice(steps)
+        # A restart lays its first update out anew, and what it sends there need not be on record.
+        most = min(1, ground.num_collectives(0, step)) if restart else ground.num_collectives(0, step)
+        forms += [At(step=step, collective=rng.randint(1, most), restart=restart)] if most else []
+    if steps and "phase" in kind.places and "failpoint" in kind.places:
+        forms += [At(step=rng.choice(steps), phase=rng.choice(TRAINING), restart=restart)] * 2
+    if saves and "failpoint" in kind.places:
+        forms += [At(step=rng.choice(saves), phase="save", restart=restart)]
+        point = _failpoint(rng, saves, job, restart, is_torn=False)
+        forms += [point] * 2 if point is not None else []
+    if "phase" in kind.places and "failpoint" in kind.places and until == job.steps:
+        once: list[Phase] = ["init", "load", "teardown"]
+        forms += [At(phase=rng.choice(once), restart=restart)]
+        loads = [name for name, point in FAILPOINTS.items() if point.during == "load"]
+        if launch.has_checkpoint:
+            name = f"{rng.choice(loads)}:{rng.choice(('before', 'after'))}"
+            forms += [At(failpoint=name, restart=restart)]
+    return rng.choice(forms) if forms else None
+
+
+def _epoch(rng: Random, ground: Ground, launch: Launch) -> At | None:
+    """A pass over the data that comes to its end within the job."""
+    num_whole = len(ground.epoch_starts) - 1
+    if launch.restart or num_whole < 1:
+        return None  # where a resumed pass begins, and so its length, is the script's own choice
+    return At(epoch=rng.randrange(num_whole))
+
+
+def _failpoint(rng: Random, saves: Sequence[int], job: Job, restart: int, *, is_torn: bool) -> At | None:
+    if not saves:
+        return None
+    step = rng.choice(saves)
+    is_retiring = job.saved().index(step) >= KEPT_CHECKPOINTS
+    names = [
+        name
+        for name, point in FAILPOINTS.items()
+        if point.during == "save" and (point.torn or not is_torn) and (is_retiring or ".retention." not in name)
+    ]
+    name = rng.choice(names)
+    return At(step=step, failpoint=name if is_torn else f"{name}:{rng.choice(('before', 'after'))}", restart=restart)

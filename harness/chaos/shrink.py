@@ -1,0 +1,123 @@
+"""A failing plan, made smaller while it fails in the same way: what is left is what it takes.
+
+Steps are tried in the order of what a reader gains: fewer faults, ranks, restarts, updates; an earlier place; one
+target; plain settings. The first that still fails is taken, and all are tried again from there.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+from harness.faults import Fault
+from harness.faults.base import Target
+from harness.scenario import Scenario
+from harness.scenario.rules import problems
+
+
+def shrink(
+    scenario: Scenario, still_fails: Callable[[Scenario], bool], has_time: Callable[[], bool] = lambda: True
+) -> Scenario:
+    """The smallest scenario found that ``still_fails``.
+
+    Args:
+        still_fails: runs it; never asked twice about the same one.
+        has_time: asked before each run.
+    """
+    tried = {_key(scenario)}
+    smallest = scenario
+    is_done = False
+    while not is_done:
+        is_done = True
+        for candidate in smaller(smallest):
+            if _key(candidate) in tried:
+                continue
+            if not has_time():
+                return smallest
+            tried.add(_key(candidate))
+            if still_fails(candidate):
+                smallest, is_done = candidate, False
+                break
+    return smallest
+
+
+def smaller(scenario: Scenario) -> Iterator[Scenario]:
+    """Scenarios that may be run and are a step smaller, the most welcome first."""
+    for candidate in _candidates(scenario):
+        if candidate.faults and not problems(candidate):
+            yield candidate
+
+
+def _candidates(scenario: Scenario) -> Iterator[Scenario]:
+    faults = scenario.faults
+    if len(faults) > 1:
+        yield from (_with(scenario, [fault]) for fault in faults)
+    if len(faults) > 2:
+        yield from (_with(scenario, [f for f in faults if f is not left_out]) for left_out in faults)
+    for ranks in range(2, scenario.ranks):
+        yield _changed(scenario, ranks=ranks, fault=tuple(_within(fault, ranks) for fault in faults))
+    for max_restarts in range(scenario.max_restarts):
+        yield _changed(scenario, max_restarts=max_restarts)
+    last = max((fault.at.step or 1 for fault in faults), default=1)
+    for steps in sorted({last, last + 1, (scenario.steps + last) // 2}):
+        if steps < scenario.steps:
+            yield _changed(scenario, steps=steps)
+    for n, fault in enumerate(faults):
+        for simpler in _simpler(fault, scenario):
+            yield _changed(scenario, fault=(*faults[:n], simpler, *faults[n + 1 :]))
+
+
+def _simpler(fault: Fault, scenario: Scenario) -> Iterator[Fault]:
+    at = fault.at
+    if at.step is not None:
+        places = sorted({1, 2, scenario.save_every, at.step // 2, at.step - scenario.save_every, at.step - 1})
+        yield from (replace(fault, at=replace(at, step=step)) for step in places if 1 <= step < at.step)
+    if at.epoch:
+        yield replace(fault, at=replace(at, epoch=0))
+    if at.collective is not None and at.collective > 1:
+        yield replace(fault, at=replace(at, collective=1))
+    if not isinstance(fault.rank, int):
+        yield from (replace(fault, rank=rank) for rank in fault.targets(scenario.ranks))
+    for setting in dataclasses.fields(fault):
+        plain = setting.default
+        if setting.name not in ("kind", "rank", "at") and plain not in (
+            dataclasses.MISSING,
+            getattr(fault, setting.name),
+        ):
+            yield replace(fault, **{setting.name: plain})
+
+
+def _with(scenario: Scenario, faults: Sequence[Fault]) -> Scenario:
+    """The scenario with these faults alone, at the restarts that are left when those between them do not happen."""
+    ends = sorted({fault.at.restart for fault in faults if fault.ends_launch != "never"})
+    moved = [replace(f, at=replace(f.at, restart=sum(end < f.at.restart for end in ends))) for f in faults]
+    return _changed(scenario, fault=tuple(moved))
+
+
+def _within(fault: Fault, ranks: int) -> Fault:
+    rank: Target = fault.rank
+    match rank:
+        case int():
+            rank = min(rank, ranks - 1)
+        case list():
+            rank = sorted({min(r, ranks - 1) for r in rank})
+    return replace(fault, rank=rank)
+
+
+def _changed(scenario: Scenario, **fields: Any) -> Scenario:
+    kept = {name: getattr(scenario, _attribute(name)) for name in _given(scenario)}
+    return Scenario(**{**kept, **fields})
+
+
+def _given(scenario: Scenario) -> list[str]:
+    return [Scenario.model_fields[name].alias or name for name in scenario.model_fields_set]
+
+
+def _attribute(name: str) -> str:
+    return next((n for n, field in Scenario.model_fields.items() if field.alias == name), name)
+
+
+def _key(scenario: Scenario) -> str:
+    return repr(scenario)

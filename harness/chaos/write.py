@@ -1,0 +1,83 @@
+"""A scenario as a file: what chaos found, for a person to read and for pytest to run."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import json
+import re
+import textwrap
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from harness.errors import ScenarioError
+from harness.faults import Fault
+from harness.faults.base import At
+from harness.scenario import Scenario
+
+TABLES = ("faults", "effects", "expect", "metric", "gradient", "env")
+
+
+def write_scenario(scenario: Scenario, folder: Path, name: str, comment: Sequence[str]) -> Path:
+    """Write it under a name that is free, beginning with ``name``; returns the path.
+
+    Raises:
+        ScenarioError: the folder cannot be written, or the scenario has what only a person writes (effects, a metric).
+    """
+    text = scenario_text(scenario, comment)
+    slug = re.sub(r"[^A-Za-z0-9_]+", "_", name).strip("_")[:100]
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for number in itertools.count(1):
+            path = folder / f"{slug}{f'_{number}' if number > 1 else ''}.toml"
+            try:
+                with path.open("x", encoding="utf-8") as file:
+                    file.write(text)
+            except FileExistsError:
+                if path.read_text(encoding="utf-8") == text:
+                    return path
+                continue
+            return path
+    except OSError as error:
+        cure = "make it writable, or choose another with --chaos-out DIR"
+        raise ScenarioError([f"{folder}: cannot be written: {error.strerror}; {cure}"]) from error
+    raise AssertionError("numbers do not end")
+
+
+def scenario_text(scenario: Scenario, comment: Sequence[str] = ()) -> str:
+    """The file's text; what has its default is left out."""
+    if scenario.effects or scenario.metric or scenario.gradient or scenario.env:
+        raise ScenarioError([f"{scenario.title}: effects, metric, gradient and env are not written by chaos"])
+    lines = [line for text in comment for line in textwrap.wrap(text, 118, initial_indent="# ", subsequent_indent="# ")]
+    for name, field in Scenario.model_fields.items():
+        value = getattr(scenario, name)
+        if name not in TABLES and (value != field.default or name in ("workload", "ranks", "steps", "save_every")):
+            lines.append(f"{name} = {_value(value)}")
+    for fault in scenario.faults:
+        lines += ["", "[[fault]]", *_fault(fault)]
+    lines += ["", "[expect]", *_fields(scenario.expect)]
+    return "\n".join(lines) + "\n"
+
+
+def _fault(fault: Fault) -> Iterator[str]:
+    yield f"kind = {_value(fault.kind)}"
+    yield f"rank = {_value(fault.rank)}"
+    settings = [field.name for field in dataclasses.fields(fault) if field.name not in ("kind", "rank", "at")]
+    yield from _fields(fault, settings)
+    given = [f for f in dataclasses.fields(At) if getattr(fault.at, f.name) != f.default]
+    yield f"at = {{ {', '.join(f'{f.name} = {_value(getattr(fault.at, f.name))}' for f in given)} }}"
+
+
+def _fields(holder: Any, names: Sequence[str] | None = None) -> Iterator[str]:
+    for field in dataclasses.fields(holder):
+        value = getattr(holder, field.name)
+        if (names is None or field.name in names) and value != field.default:
+            yield f"{field.name} = {_value(value)}"
+
+
+def _value(value: Any) -> str:
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(map(_value, value))}]"
+    # JSON's strings, numbers and booleans are TOML's, but for the characters that JSON leaves as they are.
+    return json.dumps(value).replace("\x7f", "\\u007f")
