@@ -284,7 +284,7 @@ def _parsed(lines: Sequence[bytes]) -> Sequence[Any]:
     """All lines parsed at once, which takes a third of the time; None for each if one of them is no JSON by itself."""
     try:
         text = [line.decode() for line in lines]
-        found = json.loads(f"[{','.join(text)}]")
+        found: list[Any] = json.loads(f"[{','.join(text)}]")
         if len(found) == len(lines) and all(isinstance(raw, dict) for raw in found):
             return found  # lines that are only together JSON would not give as many objects
     except UNREADABLE:

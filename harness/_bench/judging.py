@@ -36,7 +36,7 @@ def measure() -> Iterator[Row]:
         what=f"judging {RANKS:,} ranks x {EVENTS:,} events: seconds",
         measured=load_s + judge_s,
         budget=10.0,
-        detail=f"CPU time, {load_s:.1f} s to load {num_events:,} events and {judge_s:.1f} s for all checks, no baseline",
+        detail=f"CPU time, {load_s:.1f} s to load {num_events:,} events, {judge_s:.1f} s for all checks, no baseline",
     )
     yield Row(
         what=f"... memory at its peak, {RANKS:,} ranks / {RANKS // 4} ranks",

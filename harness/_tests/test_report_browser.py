@@ -103,7 +103,7 @@ def test_a_page_opens_without_error_request_or_sideways_scrolling(
 
 def test_light_and_dark_both_have_a_readable_contrast(browser: Browser, pages: dict[str, Path]) -> None:
     for scheme in ("light", "dark"):
-        page, _ = opened(browser, pages["run"], scheme=scheme)  # type: ignore[arg-type]
+        page, _ = opened(browser, pages["run"], scheme=scheme)
         for selector in ("h1", ".title", ".badge.failed", ".hint", ".legend", ".path"):
             assert _contrast(page, selector) >= 4.5, (scheme, selector)  # WCAG 2, level AA
         page.close()

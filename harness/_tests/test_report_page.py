@@ -138,8 +138,9 @@ def test_what_the_script_draws_is_in_the_page_with_its_steps(recovered: str) -> 
 def hostile(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """The pages of a session whose only run holds hostile text wherever a script or a user can write it."""
     session = tmp_path_factory.mktemp("hostile")
-    plan = {"title": HOSTILE, "workload": HOSTILE, "args": (HOSTILE,), "env": {HOSTILE: HOSTILE}}
-    story = run(faults=[KILL], scenario_file=f"/x/{HOSTILE}.toml", made_with={HOSTILE: HOSTILE}, **plan)
+    more: dict[str, Any] = {"title": HOSTILE, "workload": HOSTILE, "scenario_file": f"/x/{HOSTILE}.toml"}
+    more |= {"args": (HOSTILE,), "env": {HOSTILE: HOSTILE}, "made_with": {HOSTILE: HOSTILE}}
+    story = run(faults=[KILL], **more)
     killed_and_recovered(story)
     story.edit(Kind.EXCEPTION, data={"message": HOSTILE, "type": HOSTILE, "site": HOSTILE})
     story.edit(Kind.COLLECTIVE, restart=0, data={"op": HOSTILE, "site": HOSTILE, "dtype": HOSTILE})

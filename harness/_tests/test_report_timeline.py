@@ -66,7 +66,8 @@ def test_the_fault_is_felt_until_the_first_new_update(recovered: tuple[History, 
     history, timeline = recovered
     (band,) = timeline.bands
     new = next(e for e in history.of(Kind.UPDATE) if e.step == 8)
-    assert (band.ranks, band.is_recovered, band.end_s) == ((1,), True, pytest.approx(new.t_ns / 1e9))
+    assert (band.ranks, band.is_recovered) == ((1,), True)
+    assert band.end_s == pytest.approx(new.t_ns / 1e9)
 
 
 def test_one_save_of_all_ranks_is_one_save(recovered: tuple[History, Timeline]) -> None:
