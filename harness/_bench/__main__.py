@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 PARTS = (
     *("collecting", "digests", "saving", "choosing", "recording", "gradients", "memory", "recovery"),
-    *("crash_states", "rival", "third_party", "chaos"),
+    *("page", "judging", "chaos", "crash_states", "rival", "third_party"),
 )
 
 

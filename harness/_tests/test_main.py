@@ -6,7 +6,6 @@ import json
 import os
 import subprocess
 import sys
-from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -14,9 +13,13 @@ import pytest
 import harness
 from harness.__main__ import BROKEN, OK, UNKNOWN, main
 from harness._tests.histories import Story, baseline, run
+from harness._tests.stored_runs import killed_and_recovered, write_history, write_judged
 from harness.baseline import write_baseline
-from harness.plan import write_plan
-from harness.wire import Kind, events_path
+from harness.faults import At
+from harness.faults.kill import Kill
+from harness.wire import Kind
+
+KILL = Kill(kind="kill", rank=1, at=At(step=8, phase="backward"))
 
 
 def test_doctor_exits_with_0_exactly_if_it_says_that_the_main_job_can_run(capsys: pytest.CaptureFixture[str]) -> None:
@@ -55,18 +58,7 @@ def test_schema_prints_what_editors_read(capsys: pytest.CaptureFixture[str]) -> 
 
 
 def stored(story: Story, run_dir: Path) -> str:
-    """Write a told run as the launcher and the ranks would have written it."""
-    history = story.history()
-    run_dir.mkdir()
-    write_plan(history.plan, run_dir)
-    (run_dir / "outcome.json").write_text(json.dumps(asdict(history.outcome)))
-    for event in history.events:
-        path = events_path(run_dir, event.rank, event.restart)
-        path.parent.mkdir(exist_ok=True)
-        line = {"t": event.t_ns, "kind": event.kind, "step": event.step, "phase": event.phase, **event.data}
-        with path.open("a") as file:
-            file.write(json.dumps(line) + "\n")
-    return str(run_dir)
+    return str(write_history(story.history(), run_dir))
 
 
 def test_recheck_of_a_run_that_kept_every_promise_exits_with_0(
@@ -100,6 +92,37 @@ def test_recheck_of_a_run_that_proves_nothing_exits_with_2(tmp_path: Path, capsy
     run_dir = stored(run(disarmed=True, num_planned_faults=1).start().updates(1, 12).leave(), tmp_path / "run")
     assert main(["recheck", run_dir]) == UNKNOWN
     assert "FaultFired is unknown" in capsys.readouterr().out
+
+
+def test_report_writes_the_page_and_the_trace_of_a_run_and_prints_the_page(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run_dir = write_judged(killed_and_recovered(run(faults=[KILL])).history(), tmp_path / "run")
+    assert main(["report", str(run_dir)]) == OK
+    assert capsys.readouterr().out == f"{run_dir / 'report.html'}\n"
+    assert "Timeline" in (run_dir / "report.html").read_text()
+    assert json.loads((run_dir / "trace.json").read_text())["traceEvents"]
+
+
+def test_report_of_a_session_writes_its_page_and_that_of_each_run(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("one", "two"):
+        write_judged(killed_and_recovered(run(faults=[KILL])).history(), tmp_path / name)
+    (tmp_path / "broken-off").mkdir()
+    (tmp_path / "broken-off" / "plan.json").write_text("{")
+    assert main(["report", str(tmp_path)]) == OK
+    assert capsys.readouterr().out == f"{tmp_path / 'report.html'}\n"
+    page = (tmp_path / "report.html").read_text()
+    assert 'href="one/report.html"' in page
+    assert 'href="two/report.html"' in page
+    assert (tmp_path / "two" / "report.html").is_file()
+    assert "no readable plan" in page
+
+
+def test_report_of_what_is_neither_names_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["report", str(tmp_path)]) == UNKNOWN
+    assert f"{tmp_path}: neither a run directory nor" in capsys.readouterr().err
 
 
 def test_a_run_directory_that_is_none_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
