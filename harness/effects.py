@@ -31,10 +31,12 @@ class Found:
 
     Attributes:
         rows: column -> value, in the order of the table or file.
+        varying: columns that differ from run to run, and are left out of the rows for it.
         problem: why they could not be read, if so; no rows then.
     """
 
     rows: tuple[Mapping[str, Any], ...] = ()
+    varying: tuple[str, ...] = ()
     problem: str = ""
 
 
@@ -64,7 +66,14 @@ def load_effects(run_dir: Path) -> tuple[Found, ...]:
 
 
 def effects_from_json(raw: Sequence[Mapping[str, Any]]) -> tuple[Found, ...]:
-    return tuple(Found(rows=tuple(dict(row) for row in one["rows"]), problem=str(one["problem"])) for one in raw)
+    return tuple(
+        Found(
+            rows=tuple(dict(row) for row in one["rows"]),
+            varying=tuple(map(str, one.get("varying", ()))),
+            problem=str(one["problem"]),
+        )
+        for one in raw
+    )
 
 
 def key_of(row: Mapping[str, Any], effect: Effect) -> str:
@@ -80,8 +89,9 @@ def in_common(effect: Effect, one: Found, other: Found) -> Found:
     if (odd := sorted(ours.keys() ^ theirs.keys())) or _count(effect, one) != _count(effect, other):
         which = f"{', '.join(effect.key)} = {odd[0]} is in one of them" if odd else "some stand there more than once"
         return Found(problem=f"two runs without faults wrote other effects: {which}")
-    differing = {column for key, row in ours.items() for column in row if row[column] != theirs[key].get(column)}
-    return Found(rows=tuple({c: v for c, v in row.items() if c not in differing} for row in one.rows))
+    differing = {c for key, row in ours.items() for c in {**row, **theirs[key]} if row.get(c) != theirs[key].get(c)}
+    rows = tuple({column: value for column, value in row.items() if column not in differing} for row in one.rows)
+    return Found(rows=rows, varying=tuple(sorted(differing)))
 
 
 def _count(effect: Effect, found: Found) -> Counter[str]:

@@ -70,9 +70,9 @@ class Kind(StrEnum):
     GROUP = "group"
     # ``phase`` was entered
     PHASE = "phase"
-    # an iteration over a DataLoader begins: loader (its number), epoch, length (batches; None: unknown),
-    # distributed (whether its sampler divides one data set among the ranks), data (the data set's number), samples (how
-    # many a whole pass is about; None: unknown), padding (how many may come once too often)
+    # an iteration over a DataLoader begins: loader (its number), site ("file:line" where it was made), epoch, length
+    # (batches; None: unknown), distributed (whether its sampler divides one data set among the ranks), data (the data
+    # set's number), samples (how many a whole pass is about; None: unknown), padding (how many may come once too often)
     LOADER = "loader"
     # loader, epoch, index (from 0 in this iteration), ids (sample ids; None: unknown); aside (true) only if a thread
     # beside the training read it

@@ -300,3 +300,34 @@ def test_unknown_ids() -> None:
     story = run().start().updates(1, 12).leave()
     assert verdict("SamplesOnce", story.edit(Kind.UPDATE, step=3, data={"ids": None})).outcome == "unknown"
     assert verdict("SamplesOnce", story.edit(Kind.UPDATE, data={"ids": None})).outcome == "not-applicable"
+
+
+def with_a_loader_of_rank_0_alone(**made_at: str) -> Story:
+    """Rank 0 makes a loader of its own first, of ten batches, so that its others have higher numbers."""
+    story = run().start().updates(1, 12).leave()
+    for event in story.events:
+        if event["rank"] == 0 and "loader" in event["data"]:
+            event["data"] = event["data"] | {"loader": 1}
+        if event["kind"] == Kind.LOADER:
+            event["data"] = event["data"] | made_at
+    first = next(n for n, e in enumerate(story.events) if e["rank"] == 0 and e["kind"] == Kind.LOADER)
+    own = {"rank": 0, "restart": 0, "step": 0, "phase": "load_batch"}
+    begun = {"loader": 0, "epoch": 0, "length": 10, "site": "train.py:9"}
+    ended = {"loader": 0, "epoch": 0, "batches": 10}
+    story.events.insert(first, {**own, "kind": Kind.LOADER_END, "data": ended})
+    story.events.insert(first, {**own, "kind": Kind.LOADER, "data": begun})
+    return story
+
+
+def test_a_loader_that_one_rank_alone_makes_shifts_no_others() -> None:
+    history = with_a_loader_of_rank_0_alone(site="train.py:30").history()
+    for name in ("LoadersAgree", "SamplesOnce"):
+        found = GUARANTEES[name].check(history, baseline())
+        assert found.outcome == "valid", found
+
+
+def test_a_short_loader_is_found_beside_one_that_one_rank_alone_makes() -> None:
+    story = with_a_loader_of_rank_0_alone(site="train.py:30")
+    story.edit(Kind.LOADER_END, rank=1, data={"batches": 5})
+    found = GUARANTEES["LoadersAgree"].check(story.history(), None)
+    assert (found.outcome, found.rank) == ("invalid", 1), found

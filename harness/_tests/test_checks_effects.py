@@ -88,6 +88,12 @@ WRONG: dict[str, tuple[list[Row] | Found, list[Row], int | None, str]] = {
         "has loss = 9.5, the fault-free run 0.16666666666666666",
     ),
     "a value that is no number": ([*metrics()[:5], row(6) | {"loss": None}, *metrics()[6:]], usage(), 6, "loss = None"),
+    "a column that appears after the resume": (
+        [*metrics()[:7], *(one | {"resumed": 1} for one in metrics()[7:])],
+        usage(),
+        8,
+        "has resumed = 1, the fault-free run none",
+    ),
     "one of an update that was never done": (
         [*metrics(), row(13)],
         usage(),
@@ -113,6 +119,13 @@ def test_effects_that_do_not_stand_once(
     found = verdict(written, used)
     assert (found.outcome, found.step) == ("invalid", step), found
     assert said in found.reason
+
+
+def test_a_column_that_differs_from_run_to_run_may_have_any_value() -> None:
+    timed = [one | {"time": float(n)} for n, one in enumerate(metrics())]
+    due = (Found(rows=tuple(metrics()), varying=("time",)), Found(rows=tuple(usage())))
+    assert verdict(timed, against=fault_free(effects=due)).outcome == "valid"
+    assert verdict(timed).outcome == "invalid"
 
 
 def test_both_rows_of_an_effect_that_stands_twice_are_shown() -> None:

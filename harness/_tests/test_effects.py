@@ -161,6 +161,7 @@ def rows(*values: tuple[int, float, float]) -> Found:
 def test_columns_that_differ_between_two_healthy_runs_are_no_promise() -> None:
     found = in_common(LINES, rows((1, 0.5, 7.0), (2, 0.25, 8.0)), rows((2, 0.25, 9.0), (1, 0.5, 7.0)))
     assert found.rows == ({"step": 1, "loss": 0.5}, {"step": 2, "loss": 0.25})
+    assert len(found.varying) == 1
 
 
 @pytest.mark.parametrize(

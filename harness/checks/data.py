@@ -10,6 +10,7 @@ from harness.checks.base import Verdict, guarantee, invalid, not_applicable, unk
 from harness.checks.batches import first_shift, with_batches
 from harness.checks.loaders import parting
 from harness.checks.records import begun, ended_well, listed, surviving, unplaced, updates
+from harness.checks.same_loaders import same_loaders
 from harness.history import Baseline, History
 from harness.wire import Event, Kind
 
@@ -144,19 +145,24 @@ def _lost_or_twice(
 def _used_twice(history: History, line: Line, expected: object) -> Verdict | None:
     """A sample used again in its epoch, but for padding: a distributed sampler repeats up to W - 1 at the end."""
     counted = {id(e) for steps in line.values() for e in steps.values()}
+    same = {restart: same_loaders(history, restart) for restart in range(history.restarts + 1)}
+
+    def loader_of(event: Event) -> int | None:
+        return same[event.restart].get((event.rank, event.data["loader"]))
+
     # Without a sampler that divides one data set among the ranks, ids may be numbers within a rank's own part.
-    local = {e.data["loader"] for e in history.of(Kind.LOADER) if not e.data.get("distributed", True)}
+    local = {loader_of(e) for e in history.of(Kind.LOADER) if not e.data.get("distributed", True)}
     passes: dict[tuple[Any, ...], list[tuple[Event, list[int]]]] = {}
     for update, batches, is_known in with_batches(history):
         if id(update) in counted:
-            parts = [(b.data["loader"], b.data["epoch"], b.data["ids"]) for b in batches]
+            parts = [(loader_of(b), b.data["epoch"], b.data["ids"]) for b in batches]
             if not is_known:
                 parts = [(parts[-1][0] if parts else None, update.data["epoch"], update.data["ids"])]
             for loader, epoch, ids in parts:
                 own = update.rank if loader in local else None
                 passes.setdefault((loader, epoch, own), []).append((update, ids))
     # One that never ends, or gives more than there is, repeats samples by design.
-    repeating = {e.data["loader"] for e in history.of(Kind.LOADER) if "samples" in e.data and e.data["length"] is None}
+    repeating = {loader_of(e) for e in history.of(Kind.LOADER) if "samples" in e.data and e.data["length"] is None}
     for (loader, epoch, _own), uses in passes.items():
         if epoch is None or loader in repeating:
             continue

@@ -71,22 +71,24 @@ def _unlike(history: History, effect: Effect, found: Found, wanted: Found) -> It
             if key not in due:
                 said = f"{_named(effect, row)} is there, and the fault-free run has no such effect"
                 yield _broken(history, effect, row, said, {"seen": row})
-            elif differing := _differing(effect, row, due[key], history):
+            elif differing := _differing(effect, row, due[key], wanted, history):
                 column = differing[0]
-                said = f"{_named(effect, row)} has {column} = {row.get(column)}, the fault-free run {due[key][column]}"
+                right = f"the fault-free run {due[key][column]}" if column in due[key] else "the fault-free run none"
+                said = f"{_named(effect, row)} has {column} = {row.get(column)}, {right}"
                 yield _broken(history, effect, row, said, {"seen": row, "fault-free": due[key]})
     for key, row in due.items() if ended_well(history) else ():
         if key not in ours and (not since or (_step(effect, row) or 0) > since):
             yield _broken(history, effect, row, f"{_named(effect, row)} is missing", {"fault-free": row})
 
 
-def _differing(effect: Effect, row: Row, due: Row, history: History) -> list[str]:
+def _differing(effect: Effect, row: Row, due: Row, wanted: Found, history: History) -> list[str]:
     """The columns that should be alike and are not; floats need not be where the scenario states a tolerance."""
     return [
         column
-        for column in due
+        for column in {**due, **row}
         if column not in effect.ignore
-        and json.dumps(row.get(column)) != json.dumps(due[column])
+        and column not in wanted.varying
+        and json.dumps(row.get(column)) != json.dumps(due.get(column))
         and not (history.plan.tolerance is not None and isinstance(row.get(column), float))
     ]
 

@@ -57,9 +57,10 @@ def nothing_left(history: History, _: Baseline | None) -> Verdict:
     if (left := _left_with_threads(history)) is not None:
         threads = [name for name in left.data["threads"] if name.startswith(GLOO_THREADS)]
         return invalid(
-            f"rank {left.rank} was done and had destroyed its process group, but gloo's threads still ran: one of them "
-            "may abort the interpreter on its way out; import torch.distributed.nn before init_process_group, and drop "
-            "the DDP object before destroy_process_group",
+            f"rank {left.rank} was done and had destroyed its process group, but gloo's threads still ran: something "
+            "still refers to the group, and one of them may abort the interpreter on its way out: import "
+            "torch.distributed.nn before init_process_group and drop what holds the group (a wrapped model, a device "
+            "mesh) before destroy_process_group; FSDP keeps it for good, so that os._exit(0) is the safe way out there",
             left,
             operation="destroy_process_group",
             seen={"threads": threads},

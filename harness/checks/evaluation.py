@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
+from harness.checks.same_loaders import same_loaders
 from harness.history import History
 from harness.wire import Event, Kind
 
@@ -98,9 +99,10 @@ def evaluations(history: History) -> Iterator[Evaluation]:
     trained_on: set[tuple[int, int, int | None]] = set()  # rank, restart, data set
     for rank in history.ranks:
         for restart in range(history.restarts + 1):
+            same = same_loaders(history, restart)
             begun: Counter[int] = Counter()
             for one in _passes(history, rank, restart):
-                loader = one.begin.data["loader"]
+                loader = same[rank, one.begin.data["loader"]]
                 by_place.setdefault((restart, loader, begun[loader]), {})[rank] = one
                 begun[loader] += 1
                 if one.trained >= max(one.evaluated, 1):

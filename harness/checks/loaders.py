@@ -6,6 +6,7 @@ from collections import Counter
 from dataclasses import dataclass
 
 from harness.checks.records import failed_restarts
+from harness.checks.same_loaders import same_loaders
 from harness.checks.vote import minority
 from harness.history import History
 from harness.wire import Event, Kind
@@ -105,6 +106,7 @@ def _passes(history: History, restart: int) -> dict[tuple[int, int], dict[int, P
     feeding: set[int] = set()
     begun: Counter[tuple[int, int]] = Counter()
     fed: dict[int, int] = {}
+    same = same_loaders(history, restart)
     for event in history.of((Kind.LOADER, Kind.BATCH, Kind.LOADER_END, Kind.UPDATE)):
         if event.restart != restart:
             continue
@@ -112,7 +114,9 @@ def _passes(history: History, restart: int) -> dict[tuple[int, int], dict[int, P
             if event.rank in fed:
                 feeding.add(fed[event.rank])
             continue
-        loader = event.data["loader"]
+        loader = same.get((event.rank, event.data["loader"]))
+        if loader is None:
+            continue  # its beginning is not on record
         if event.kind == Kind.LOADER:
             begun[event.rank, loader] += 1
             key = (loader, begun[event.rank, loader] - 1)

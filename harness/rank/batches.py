@@ -73,6 +73,11 @@ class WaitingBatches:
         self._batches = [batch for batch in self._batches if batch.loader != read_last]
         return read_last
 
+    def not_evaluated(self) -> None:
+        """What was evaluated last waits again: it is trained on, by a model in evaluation mode."""
+        self._batches = [*self._evaluated, *self._batches]
+        self._evaluated = []
+
     def trained_on(self, inputs: Any, *, is_first: bool) -> list[Batch]:
         """Take out and return the batches that a forward pass with ``inputs`` uses.
 

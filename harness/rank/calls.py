@@ -139,6 +139,15 @@ def _site() -> tuple[str | None, bool]:
     return None, first == _TORCHS
 
 
+def site_of(frame: FrameType | None) -> str | None:
+    """``file:line`` of ``frame``, or of the innermost one around it that is the script's."""
+    while frame is not None:
+        if _origin(frame.f_code.co_filename) == _SCRIPTS:
+            return f"{frame.f_code.co_filename}:{frame.f_lineno}"
+        frame = frame.f_back
+    return None
+
+
 _OURS, _ASKED, _TORCHS, _SCRIPTS = range(4)
 
 

@@ -140,6 +140,10 @@ class Gradients:
         """What the model was called with brought no update."""
         self._calls.number = 0
 
+    def zeroed(self) -> None:
+        """All calls but the one that goes backward now were in vain."""
+        self._calls.number = min(self._calls.number, 1)
+
     def _said(self, error: BaseException) -> str:
         """The error, and the line of the user's file that it came from."""
         lines = [f.lineno for f in traceback.extract_tb(error.__traceback__) if f.filename == self._file]
@@ -164,6 +168,10 @@ class Gradients:
         try:
             if self._error is not None:
                 raise _CannotError(self._error)
+            if (own := _own_step(optimizer)) is not None:
+                raise _CannotError(
+                    f"{own}.step() calls that of its base class: what it does with the gradients is not seen"
+                )
             if len(models) != 1:
                 raise _CannotError(f"{len(models)} models are trained; one is allowed")
             if not kept or None in kept:
@@ -262,6 +270,12 @@ def _loss(head: str, given: Any) -> tuple[str, torch.Tensor, float, float]:
 
 class _CannotError(Exception):
     """Why the gradients of an update cannot be told."""
+
+
+def _own_step(optimizer: torch.optim.Optimizer) -> str | None:
+    """The class of a ``step`` that stands in front of another optimizer's; None if there is but one."""
+    classes = [c for c in type(optimizer).__mro__ if c is not torch.optim.Optimizer and "step" in vars(c)]
+    return classes[0].__name__ if len(classes) > 1 else None
 
 
 def _unwrapped(model: torch.nn.Module) -> torch.nn.Module:

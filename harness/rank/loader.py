@@ -10,6 +10,7 @@ import functools
 import itertools
 import json
 import operator
+import sys
 import threading
 import weakref
 from collections import Counter, deque
@@ -22,6 +23,7 @@ from torch.utils.data.dataloader import _BaseDataLoaderIter
 from harness.faults.batch import BatchFault
 from harness.rank.bad_batches import with_faults
 from harness.rank.batches import Batch, a_tensor, addresses
+from harness.rank.calls import site_of
 from harness.rank.declared import num_padded, num_samples
 from harness.rank.recorder import Recorder
 from harness.rank.reference import Reference
@@ -50,7 +52,7 @@ _PASS, _DRAWN = "_chaos_pass", "_chaos_drawn"
 
 def install(recorder: Recorder, triggers: Triggers, steps: Steps, reference: Reference | None = None) -> None:
     """Record every DataLoader of this process from now on; ask ``reference`` what is true of each evaluation."""
-    numbers: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
+    numbers: weakref.WeakKeyDictionary[Any, tuple[int, str | None]] = weakref.WeakKeyDictionary()  # and lines
     passes_begun: Counter[int] = Counter()  # of each data set: some scripts make a new loader for each epoch
     data_sets: dict[int, int] = {}  # the number of each; one that is gone may give it to another
     loaders: Any = DataLoader  # Any: methods are replaced
@@ -66,7 +68,7 @@ def install(recorder: Recorder, triggers: Triggers, steps: Steps, reference: Ref
     def number(loader: Any, *args: Any, **kwargs: Any) -> None:
         # By construction, not by first use: rank 0 may use a loader alone, to evaluate before it trains.
         if not steps.is_unseen:
-            numbers[loader] = next(counter)
+            numbers[loader] = next(counter), site_of(sys._getframe(1))
         make(loader, *args, **kwargs)
 
     @functools.wraps(iterate)
@@ -83,9 +85,11 @@ def install(recorder: Recorder, triggers: Triggers, steps: Steps, reference: Ref
         except TypeError:  # an iterable data set need not know
             length = None
         is_distributed = hasattr(loader.sampler, "num_replicas")
+        made, site = numbers[loader]
         recorder.emit(
             Kind.LOADER,
-            loader=numbers[loader],
+            loader=made,
+            site=site,
             epoch=epoch,
             length=length,
             distributed=is_distributed,
@@ -95,7 +99,7 @@ def install(recorder: Recorder, triggers: Triggers, steps: Steps, reference: Ref
         )
         limit = None if length is None else triggers.at_loader(epoch, length)
         iterator.__dict__[_PASS] = _Pass(
-            loader=numbers[loader],
+            loader=made,
             epoch=epoch,
             limit=limit if limit != length else None,
             draws_once=_draws_once(loader.sampler),

@@ -46,6 +46,10 @@ class TrainingState:
         """Those that are still there."""
         return [model for known in self._models if (model := known()) is not None]
 
+    @property
+    def num_optimizers(self) -> int:
+        return len(self._optimizers)
+
     def add_optimizer(self, optimizer: torch.optim.Optimizer) -> None:
         if all(known is not optimizer for known in self._optimizers):
             self._optimizers.append(optimizer)

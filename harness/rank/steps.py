@@ -73,6 +73,10 @@ class Steps:
         self.is_reading = False
         self._has_begun = False  # the first forward pass
         self._untouched: dict[int, torch.Tensor] = {}  # id of a buffer -> a copy of it from before that
+        # A forward pass in evaluation mode with gradients: the model, and what it was called with.
+        self._looked_at: tuple[weakref.ref[torch.nn.Module], Any] | None = None
+        self._num_summed = 0  # so many of the batches that are used have had their backward pass
+        self._summed: tuple[torch.nn.Parameter, int] | None = None  # see _a_gradient
         self._lr: list[float] = []
         self._encoded_lr = "[]"
         self.waiting = WaitingBatches()
@@ -180,11 +184,19 @@ class Steps:
         if is_training and self._recorder.phase == "eval" and not module._parameters and not module._modules:
             return  # a criterion, say, which nobody has told that this is an evaluation
         if not is_training:
+            self._looked_at = None
             if (loader := self.waiting.evaluated()) is not None:  # else the same batch again, by another model
                 self._evaluated_loader = None if loader == self._trained_loader else loader
                 self._evaluated = (loader, weakref.ref(module))
+            if torch.is_grad_enabled():
+                self._looked_at = (weakref.ref(module), inputs)
             self.enter("eval")
             return
+        self._train_on(module, inputs)
+
+    def _train_on(self, module: torch.nn.Module, inputs: Any) -> None:
+        """A forward pass of ``module`` with ``inputs`` is part of the update that is being made."""
+        self._looked_at = None
         used = self.waiting.trained_on(inputs, is_first=self._main_optimizer is None and not self._used)
         self._used += used
         if self._gradients is not None:
@@ -194,6 +206,14 @@ class Steps:
             self._has_begun = True
             self._match_step(self.state.digests()["params"])
         self.enter("forward")
+
+    def _train_after_all(self, looked_at: tuple[weakref.ref[torch.nn.Module], Any]) -> None:
+        """A model in evaluation mode was called with gradients, and they are computed: it is trained that way."""
+        reference, inputs = looked_at
+        if (module := reference()) is not None:
+            self._evaluated = self._evaluated_loader = None
+            self.waiting.not_evaluated()
+            self._train_on(module, inputs)
 
     def _see(self, module: torch.nn.Module) -> None:
         """In the first update: a script may call several models in one pass, one after the other."""
@@ -206,6 +226,10 @@ class Steps:
 
         @functools.wraps(backward)
         def seen(*args: Any, **kwargs: Any) -> Any:
+            if self._looked_at is not None:
+                self._train_after_all(self._looked_at)
+            if self._num_summed and self._is_zeroed():
+                self._forget_summed()
             self.enter("backward")
             if self._is_in_backward:  # activation checkpointing, say, within another
                 return backward(*args, **kwargs)
@@ -214,10 +238,36 @@ class Steps:
                 result = backward(*args, **kwargs)
             finally:
                 self._is_in_backward = False
+            self._num_summed, self._summed = len(self._used), self._a_gradient()
             collectives.reducing = None  # after an exception they tell whether it came out of communication
             return result
 
         torch.autograd.backward = seen
+
+    def _a_gradient(self) -> tuple[torch.nn.Parameter, int] | None:
+        """A parameter that has a gradient after this backward pass, and the version of that; None if it tells nothing.
+
+        Of several optimizers each may make an update of what another one's parameters are zeroed for.
+        """
+        if self._main_optimizer is None or self.state.num_optimizers != 1:
+            return None
+        parameters = (p for group in self._main_optimizer.param_groups for p in group["params"])
+        return next(((p, p.grad._version) for p in parameters if p.grad is not None), None)
+
+    def _is_zeroed(self) -> bool:
+        """Whether the gradients of the passes before are gone: the script threw them away, and made no update."""
+        if self._summed is None:
+            return False
+        gradient, version = self._summed[0].grad, self._summed[1]
+        if gradient is None or gradient._version == version or gradient.device.type != "cpu":
+            return gradient is None  # to look at the values on a GPU would make it wait
+        return not gradient.any()
+
+    def _forget_summed(self) -> None:
+        del self._used[: self._num_summed]
+        self._num_summed = 0
+        if self._gradients is not None:
+            self._gradients.zeroed()
 
     def _wrap_teardown(self) -> None:
         destroy = dist.destroy_process_group
@@ -262,6 +312,7 @@ class Steps:
             return
         self._is_stepping = False
         self.updates += 1
+        self._num_summed = 0
         used, self._used = self._used, []
         self._trained_loader = used[-1].loader if used else None
         digests = self.state.digests()
@@ -277,6 +328,7 @@ class Steps:
 
     def _skipped(self) -> None:
         """A GradScaler made no update of what was computed: it overflowed."""
+        self._num_summed = 0
         used, self._used = self._used, []
         if self._gradients is not None:
             self._gradients.skipped()
