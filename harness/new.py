@@ -50,6 +50,7 @@ at = {{ step = 12, phase = "backward" }}
 # clean: no fault is planned, an audit of the script. recovers: it ends well and every guarantee holds. stops: it ends
 # in bounded time and the first cause is named. detected: the harness names what the stack is silent about, as in
 # broken = [{{ guarantee = "CollectivesAgree", rank = 1, step = 12 }}]. refuses: with a clear error.
+# guaranteed: the one of these that follows from what the faults mean.
 [expect]
 outcome = "recovers"
 resume_step = 10             # the checkpoint that the restart must load

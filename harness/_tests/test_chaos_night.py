@@ -28,6 +28,8 @@ from harness.faults.kill import Kill
 from harness.plan import Expect
 from harness.scenario import Scenario, load_scenario
 
+pytestmark = pytest.mark.timeout(300)  # seconds: each makes real runs, in processes of its own
+
 HEALTHY = Job(workload="ddp_mlp", ranks=2, steps=8, save_every=2).scenario(
     title="healthy", max_restarts=1, fault=(Kill(rank=1, at=At(step=3, phase="backward")),)
 )
@@ -102,7 +104,7 @@ def test_a_planted_bug_is_found_made_small_and_written_as_a_file_that_fails_in_t
         fault=(CorruptSample(rank=1, at=At(step=12, restart=2)), *kills),
         expect=Expect(outcome="guaranteed"),
     )
-    found = pin_down(try_scenario(planned, "planted"), tmp_path, "chaos-1-1", within_s=40)
+    found = pin_down(try_scenario(planned, "planted"), tmp_path, "chaos-1-1", within_s=60)
     assert found.trial.outcome == "failed"
     assert found.is_reproduced, found
     assert found.file is not None

@@ -16,6 +16,7 @@ from harness.scenario.workloads import workload_names
 
 KEPT_CHECKPOINTS = 3  # of our workloads: with the fourth save the oldest one is deleted
 COLLECTIVE_TIMEOUT_S = 5.0  # a run that hangs waits for it, and costs no processor; a busy machine needs as much
+DEADLINE_S = 120.0  # three launches on a busy machine; only what hangs for good comes near it
 NUM_RANKS = (2, 2, 2, 3, 4)
 LENGTHS = ((8, 2), (12, 5))  # updates, updates between two saves; few, since each job has to be run without faults
 _SLOW = frozenset({"ddp_digits"})  # it evaluates a whole data set between updates
@@ -43,6 +44,7 @@ class Job:
             steps=self.steps,
             save_every=self.save_every,
             collective_timeout_s=COLLECTIVE_TIMEOUT_S,
+            deadline_s=DEADLINE_S,
             expect=Expect(outcome="guaranteed"),
             **fields,
         )

@@ -21,6 +21,7 @@ from typing import Any, Literal
 from harness.chaos.draw import draw
 from harness.chaos.job import NUM_RANKS, Ground, Job
 from harness.chaos.place import phase_of
+from harness.checks import Verdict
 from harness.errors import HarnessError
 from harness.expect import Judgement
 from harness.history import load_history
@@ -31,6 +32,7 @@ from harness.wire import Kind
 
 STATE = ("params", "optimizer", "buffers")
 MAX_REASON = 48  # characters of a verdict's reason, where it does
+TOLD_BY_REASON = ("FaultFired", "CulpritNamed")  # each stands for many things that can be wrong
 MAX_WORDS = 120  # of a headline, where it stands for a way to fail
 
 Outcome = Literal["passed", "failed", "unknown", "error"]
@@ -202,13 +204,22 @@ def _job(scenario: Scenario) -> Job:
 
 
 def way_of(judgement: Judgement) -> str:
-    """The way to fail: alike for two runs that fail for the same reason at other places."""
+    """The way not to pass: alike for two runs that do not pass for the same reason at other places.
+
+    It must not depend on what was expected: a plan with fewer faults has another expectation.
+    """
     if judgement.outcome == "passed":
         return ""
-    if judgement.blamed:
-        verdict = judgement.blamed[0]
-        return f"{judgement.outcome}: {verdict.guarantee} {verdict.outcome}, {_alike(verdict.reason)[:MAX_REASON]}"
-    return f"{judgement.outcome}: {_alike(judgement.headline)}"
+    verdict = judgement.blamed[0] if judgement.blamed else _first_broken(judgement)
+    if verdict is None:
+        return f"{judgement.outcome}: {_alike(judgement.headline)}"
+    words = f", {_alike(verdict.reason)[:MAX_REASON]}" if verdict.guarantee in TOLD_BY_REASON else ""
+    return f"{judgement.outcome}: {verdict.guarantee} {verdict.outcome}{words}"
+
+
+def _first_broken(judgement: Judgement) -> Verdict | None:
+    broken = [verdict for verdict in judgement.verdicts if verdict.outcome == "invalid"]
+    return min(broken, key=lambda verdict: (verdict.restart or 0, verdict.step or 0), default=None)
 
 
 def _alike(text: str) -> str:
