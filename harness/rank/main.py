@@ -207,12 +207,14 @@ def _is_in_collective(frames: traceback.StackSummary) -> bool:
 
     Decided by where it was raised, never by its text.
     """
-    from harness.rank import collectives
+    from harness.rank import bad_calls, collectives
 
     last = frames[-1] if frames else None
     if last is None:
         return False
-    if last.filename == collectives.__file__ or any(part in last.filename for part in _COMMUNICATION):
+    if last.filename in (bad_calls.__file__, collectives.__file__) or any(
+        part in last.filename for part in _COMMUNICATION
+    ):
         return True
     return last.name == "_engine_run_backward"  # C++: DDP's buckets are waited for in there
 
