@@ -303,6 +303,35 @@ def test_a_hang_names_the_one_that_is_behind_also_if_it_comes_late() -> None:
     assert (cause.how, cause.rank, cause.step, cause.operation) == ("hang", 1, 4, "all_reduce")
 
 
+def test_a_rank_that_hangs_in_an_update_is_named_with_it_where_the_others_are_in_the_next() -> None:
+    planned = load_fault({"kind": "hang", "rank": 1, "at": {"step": 3, "phase": "optimizer_step"}})
+    story = run(faults=[planned], expect="stops").start().updates(1, 2).begin(0, 3).begin(1, 3)
+    story.update(0, 3).fire(1, step=3, phase="optimizer_step").begin(0, 4).cut_off(0).ended_by_launcher(1)
+    history = story.history(exit_code=1)
+    (cause,) = diagnose(history)
+    assert (cause.how, cause.rank, cause.step, cause.phase) == ("hang", 1, 3, "optimizer_step")
+    assert GUARANTEES["CulpritNamed"].check(history, None).outcome == "valid"
+
+
+def told_to_end(last: Callable[[Story], Story], **fields: Any) -> Story:
+    return last(fired(fault("kill", signal="SIGTERM", grace_s=5.0, **fields))).cut_off()
+
+
+GRACE: dict[str, tuple[Callable[[], Story], str]] = {
+    "a rank that saves and leaves": (lambda: told_to_end(lambda s: s.exits(1, 143)), "valid"),
+    "a rank that is killed some updates later": (
+        lambda: told_to_end(lambda s: s.begin(0, 4).update(0, 4).update(1, 4).begin(1, 5).kill(1)), "valid"),
+    "a rank that dies of it at once": (lambda: told_to_end(lambda s: s.kill(1, code=-15)), "valid"),
+    "the rank that was not told": (lambda: told_to_end(lambda s: s.exits(0, 143)), "invalid"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("tell", "outcome"), GRACE.values(), ids=GRACE)
+def test_a_rank_with_a_grace_period_ends_in_its_own_way_and_time(tell: Callable[[], Story], outcome: str) -> None:
+    found = GUARANTEES["CulpritNamed"].check(tell().history(exit_code=1), None)
+    assert found.outcome == outcome, found
+
+
 def test_ranks_ended_on_the_deadline_did_not_die_of_themselves() -> None:
     (cause,) = diagnose(run().start().updates(1, 3).begin(0, 4).history(timed_out=True))
     assert (cause.how, cause.rank) == ("hang", 1)

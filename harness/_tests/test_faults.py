@@ -12,20 +12,36 @@ from typing import Any
 import pytest
 
 from harness.faults import KINDS, load_fault
-from harness.faults.base import PLACES, At, CollectiveFault, Fault, LoaderFault, PointFault, WriteFault
+from harness.faults.base import (
+    PLACES,
+    At,
+    CollectiveFault,
+    Fault,
+    LastingFault,
+    LoaderFault,
+    PointFault,
+    WriteFault,
+)
 from harness.faults.batch import BatchFault
+from harness.faults.change_reduction import ChangeReduction
+from harness.faults.corrupt_collective import CorruptCollective
 from harness.faults.corrupt_sample import CorruptSample
+from harness.faults.delay_collective import DelayCollective
+from harness.faults.double_collective import DoubleCollective
 from harness.faults.drift_buffer import DriftBuffer
 from harness.faults.exit import Exit
 from harness.faults.extra_collective import ExtraCollective
 from harness.faults.flip_bit import FlipBit
+from harness.faults.hang import Hang
 from harness.faults.kill import Kill
 from harness.faults.lose_batch import LoseBatch
 from harness.faults.nan_batch import NanBatch
+from harness.faults.out_of_memory import OutOfMemory
 from harness.faults.overflow import Overflow
 from harness.faults.raise_ import Raise
 from harness.faults.repeat_batch import RepeatBatch
 from harness.faults.resize_collective import ResizeCollective
+from harness.faults.retype_collective import RetypeCollective
 from harness.faults.scale_lr import ScaleLr
 from harness.faults.short_loader import ShortLoader
 from harness.faults.skip_backward import SkipBackward
@@ -35,23 +51,32 @@ from harness.faults.skip_save import SkipSave
 from harness.faults.skip_unscale import SkipUnscale
 from harness.faults.skip_update import SkipUpdate
 from harness.faults.stalled_read import StalledRead
+from harness.faults.straggle import Straggle
+from harness.faults.swap_collective import SwapCollective
 from harness.faults.torn import Torn
 from harness.faults.work import WorkFault
 from harness.wire import Event, Kind
 
 ONE_OF_EACH: list[Fault] = [
+    ChangeReduction(rank=1, at=At(step=3, collective=2), reduce_op="MIN"),
+    CorruptCollective(rank=1, at=At(step=3, collective=2), side="sent", index=4, bit=30),
     CorruptSample(rank=1, at=At(step=3), sample=2, factor=9.0),
+    DelayCollective(rank=1, at=At(step=3, collective=2), duration_s=0.5),
+    DoubleCollective(rank=1, at=At(step=3, collective=2)),
     DriftBuffer(rank=0, at=At(step=3), amount=0.25, name="1.running_mean"),
     Exit(rank=1, at=At(step=3), code=0, how="sys.exit"),
     ExtraCollective(rank=[0, 2], at=At(collective=2, step=3), numel=7),
     FlipBit(rank=1, at=At(step=3), part="optimizer", bit=30, name="exp_avg", index=4),
-    Kill(rank="last", at=At(phase="load", restart=1), signal="SIGTERM"),
+    Hang(rank=1, at=At(step=3, phase="forward"), how="lock"),
+    Kill(rank="last", at=At(phase="load", restart=1), signal="SIGTERM", grace_s=2.5),
     LoseBatch(rank=1, at=At(epoch=1, hit=2)),
     NanBatch(rank=1, at=At(step=3, hit=2)),
+    OutOfMemory(rank=1, at=At(step=3), headroom_bytes=64 << 20),
     Overflow(rank=1, at=At(step=3), gradient="local"),
     Raise(rank="nonzero", at=At(step=3, phase="forward"), message="out of luck"),
     RepeatBatch(rank=1, at=At(step=3)),
     ResizeCollective(rank=1, at=At(step=3, phase="backward"), numel=3),
+    RetypeCollective(rank=1, at=At(step=3, collective=2), dtype="int32"),
     ScaleLr(rank=1, at=At(step=3), factor=2.0),
     ShortLoader(rank=1, at=At(epoch=1, hit=2), batches=2),
     SkipBackward(rank=1, at=At(step=3)),
@@ -61,6 +86,8 @@ ONE_OF_EACH: list[Fault] = [
     SkipUnscale(rank=1, at=At(step=3)),
     SkipUpdate(rank="nonzero", at=At(step=3)),
     StalledRead(rank=1, at=At(step=3), duration_s=0.5),
+    Straggle(rank=1, at=At(step=3), duration_s=0.5, updates=4),
+    SwapCollective(rank=1, at=At(step=3, collective=2)),
     Torn(rank=0, at=At(failpoint="ckpt.shard.write"), fraction=0.25),
 ]
 
@@ -71,6 +98,10 @@ def event(kind: Kind, *, seq: int = 2, step: int = 3, **data: Any) -> Event:
 
 def fired(**data: Any) -> Event:
     return event(Kind.FAULT, seq=1, index=0, fault="any", effect="in words", **data)
+
+
+def effect(**measured: Any) -> Event:
+    return event(Kind.EFFECT, index=0, fault="any", **measured)
 
 
 def collective(faulted: str | None = None, numel: int = 4) -> Event:
@@ -89,7 +120,7 @@ def test_a_fault_comes_back_from_what_a_plan_stores(fault: Fault) -> None:
 
 @pytest.mark.parametrize("cls", KINDS.values(), ids=KINDS)
 def test_a_kind_belongs_to_one_family_and_says_what_it_certifies(cls: type[Fault]) -> None:
-    families = (PointFault, CollectiveFault, LoaderFault, BatchFault, WorkFault, WriteFault)
+    families = (PointFault, LastingFault, CollectiveFault, LoaderFault, BatchFault, WorkFault, WriteFault)
     assert sum(issubclass(cls, family) for family in families) == 1
     assert cls.places
     assert cls.places <= set(PLACES)
@@ -161,6 +192,29 @@ class FakeCall:
     def issue_like(self, numel: int | None = None) -> None:
         self.done.append(f"issue_like {numel}")
 
+    def issue_twice(self) -> str:
+        self.done.append("issue_twice")
+        return "work of the second"
+
+    def issue_after_the_next(self) -> str:
+        self.done.append("issue_after_the_next")
+        return "work that is done"
+
+    def issue_in(self, dtype: str) -> str:
+        self.done.append(f"issue_in {dtype}")
+        return "work that is done"
+
+    def issue_reduced_by(self, reduce_op: str) -> str:
+        self.done.append(f"issue_reduced_by {reduce_op}")
+        return "work of the collective"
+
+    def issue_flipped(self, side: str, index: int, bit: int) -> str:
+        self.done.append(f"issue_flipped {side} {index} {bit}")
+        return "work of the collective"
+
+    def tell(self, **measured: Any) -> None:
+        self.done.append(f"tell {', '.join(measured)}")
+
 
 CALLS: dict[str, tuple[CollectiveFault, list[str], str]] = {
     "a skipped one is not sent": (SkipCollective(rank=0), ["completed"], "work that is done"),
@@ -168,6 +222,14 @@ CALLS: dict[str, tuple[CollectiveFault, list[str], str]] = {
         ExtraCollective(rank=0), ["issue_like None", "issue"], "work of the collective"),
     "an extra one of another size comes first": (
         ExtraCollective(rank=0, numel=3), ["issue_like 3", "issue"], "work of the collective"),
+    "a double one comes twice": (DoubleCollective(rank=0), ["issue_twice"], "work of the second"),
+    "a swapped one waits for the next": (SwapCollective(rank=0), ["issue_after_the_next"], "work that is done"),
+    "a late one tells how late, and is sent": (
+        DelayCollective(rank=0, duration_s=1e-3), ["tell waited_s", "issue"], "work of the collective"),
+    "another dtype": (RetypeCollective(rank=0, dtype="int32"), ["issue_in int32"], "work that is done"),
+    "another reduction": (ChangeReduction(rank=0), ["issue_reduced_by MAX"], "work of the collective"),
+    "a flipped bit of what came back": (
+        CorruptCollective(rank=0, index=3, bit=7), ["issue_flipped received 3 7"], "work of the collective"),
     "a resized one takes its place": (
         ResizeCollective(rank=0, numel=3), ["completed", "issue_like 3"], "work that is done"),
 }  # fmt: skip
@@ -203,6 +265,14 @@ PROVED: dict[str, tuple[Fault, Event, Sequence[Event]]] = {
     "sent an extra one of its size": (ExtraCollective(rank=1, numel=9), fired(), [collective("extra", 9)]),
     "sent one of another size": (
         ResizeCollective(rank=1, numel=9), fired(), [collective("skipped"), collective("extra", 9)]),
+    "sent twice": (DoubleCollective(rank=1), fired(), [collective(), collective("extra")]),
+    "sent after the next one": (SwapCollective(rank=1), fired(), [collective(), effect(before_it=5), collective()]),
+    "sent late": (DelayCollective(rank=1, duration_s=0.5), fired(), [effect(waited_s=0.51), collective()]),
+    "ended before it was sent": (DelayCollective(rank=1, duration_s=0.5), fired(), []),
+    "sent in another dtype": (
+        RetypeCollective(rank=1, dtype="int32"), fired(), [effect(before="float32", after="int32"), collective()]),
+    "reduced by another operation": (ChangeReduction(rank=1), fired(), [effect(before="SUM", after="MAX")]),
+    "corrupt": (CorruptCollective(rank=1), fired(), [effect(tensor="what was sent", elements=1)]),
     "a loader two batches short": (
         ShortLoader(rank=1, batches=2), fired(**EPOCH), [event(Kind.LOADER_END, loader=0, epoch=1, batches=4)]),
     "torn and silent": (Torn(rank=1), fired(size_bytes=10, part_bytes=5), []),
@@ -232,6 +302,23 @@ UNPROVED: dict[str, tuple[Fault, Event, Sequence[Event], str]] = {
         ExtraCollective(rank=1, numel=9), fired(), [collective("extra", 4)], "has 4 elements, not 9"),
     "resized, but sent as well": (ResizeCollective(rank=1, numel=9), fired(), [collective("extra", 9)], "no skipped"),
     "resized, but not sent": (ResizeCollective(rank=1, numel=9), fired(), [collective("skipped")], "no extra"),
+    "twice, but once": (DoubleCollective(rank=1), fired(), [collective()], "no extra"),
+    "swapped, but the last of its group": (
+        SwapCollective(rank=1), fired(), [event(Kind.EXIT, code=0)], "it was never sent"),
+    "late, but not late enough": (
+        DelayCollective(rank=1, duration_s=0.5), fired(), [effect(waited_s=0.1)], "was 0.100 s late, not 0.5"),
+    "late, but it went on": (DelayCollective(rank=1, duration_s=0.5), fired(), [collective()], "had not ended"),
+    "another dtype, but not on record": (RetypeCollective(rank=1, dtype="int32"), fired(), [], "nothing is on record"),
+    "another dtype, but it had it": (
+        RetypeCollective(rank=1, dtype="int32"), fired(), [effect(before="int32", after="int32")],
+        "had dtype int32 already"),
+    "another dtype of nothing": (
+        RetypeCollective(rank=1, dtype="int32"), fired(), [effect(before=None, after="int32")], "has no dtype"),
+    "another reduction of what reduces nothing": (
+        ChangeReduction(rank=1), fired(), [effect(before=None, after="MAX")], "has no reduce operation"),
+    "corrupt, but nothing there": (CorruptCollective(rank=1), fired(), [effect(problem="there is no x")], "is no x"),
+    "corrupt, but as it was": (
+        CorruptCollective(rank=1), fired(), [effect(tensor="what was sent", elements=0)], "sent did not change"),
     "a short loader that was empty": (ShortLoader(rank=1), fired(epoch=1, length=0), [], "was empty"),
     "a short loader without an end": (ShortLoader(rank=1), fired(**EPOCH), [], "did not come to an end"),
     "a short loader whose other epoch ended": (

@@ -50,6 +50,28 @@ KIND_PROBLEMS = {
     "a save in another phase": ('kind = "skip_save"\nat.phase = "forward"', "skip_save acts in save alone"),
     "a save where there is none": ('kind = "skip_save"\nat.step = 3', "at.step: 3: nothing is saved there"),
     "a load in another phase": ('kind = "skip_load"\nat.phase = "init"', "skip_load acts in load alone"),
+    "a grace period after SIGKILL": (
+        'kind = "kill"\ngrace_s = 1.0\nat.step = 3', "SIGKILL asks for nothing; a grace period is for SIGTERM"),
+    "a grace period of no time": (
+        'kind = "kill"\nsignal = "SIGTERM"\ngrace_s = 0.0\nat.step = 3', "grace_s: 0.0: must be a number of seconds"),
+    "a hang of another kind": ('kind = "hang"\nhow = "asleep"\nat.step = 3', "allowed: stopped, loop, lock"),
+    "a straggler of no time": ('kind = "straggle"\nduration_s = 0.0\nat.step = 3', "seconds above 0, and finite"),
+    "a straggler in no update": (
+        'kind = "straggle"\nduration_s = 0.1\nupdates = 0\nat.step = 3', "updates: 0: must be at least 1"),
+    "a straggler after the end": (
+        'kind = "straggle"\nduration_s = 0.1\nupdates = 9\nat.step = 13',
+        "updates: 9: update 21 never comes; steps = 20 allows 1..8"),
+    "a straggler that outlasts the run": (
+        'kind = "straggle"\nduration_s = 60.0\nat.step = 3', "must be below deadline_s, which is 60"),
+    "too little memory for last words": (
+        'kind = "out_of_memory"\nheadroom_bytes = 1\nat.step = 3', "headroom_bytes: 1: must be at least 33554432"),
+    "a delay without end": ('kind = "delay_collective"\nduration_s = inf\nat.step = 3', "seconds above 0, and finite"),
+    "a dtype that nothing has": ('kind = "retype_collective"\ndtype = "float8"\nat.step = 3', "allowed: float16, bfl"),
+    "a reduction that nothing does": ('kind = "change_reduction"\nreduce_op = "XOR"\nat.step = 3', "allowed: SUM, AVG"),
+    "a bit that no value on its way has": (
+        'kind = "corrupt_collective"\nbit = 64\nat.step = 3', "bit: 64: must be 0..63"),
+    "an element on its way before the first": (
+        'kind = "corrupt_collective"\nindex = -1\nat.step = 3', "index: -1: must be at least 0"),
     "a hit before the first": ('kind = "kill"\nat = { step = 3, hit = 0 }', "at.hit: 0: must be at least 1"),
 }  # fmt: skip
 
@@ -73,6 +95,8 @@ RIGHT = {
         "max_restarts = 1",
         'kind = "kill"\nrank = 0\nat.step = 12\n[[fault]]\nkind = "exit"\nrank = 1\nat.step = 12'),
     "torch.save of any script": ("", 'kind = "torn"\nrank = "last"\nat = { failpoint = "torch.save" }'),
+    "a straggler up to the last update": (
+        "", 'kind = "straggle"\nrank = 1\nduration_s = 0.1\nupdates = 8\nat.step = 13'),
     "a shorter loader on every rank but 0": ("", 'kind = "short_loader"\nrank = "nonzero"\nat = { epoch = 1 }'),
 }  # fmt: skip
 

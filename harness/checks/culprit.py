@@ -77,7 +77,7 @@ def _mistaken_of(history: History, cause: Cause, fired: list[Event], first: Even
         return f"{done}, but {'nobody' if cause.rank is None else f'rank {cause.rank}'} is named: {cause.detail}"
     if cause.how not in (expected := _shows_as(fault)):
         return f"{done}, which shows as {' or '.join(expected)}, but what is named is {cause.how}: {cause.detail}"
-    if cause.how != "loader" and cause.step != alike[cause.rank].step:
+    if cause.how != "loader" and not _is_there(fault, cause.step, alike[cause.rank].step):
         # Where unequal loaders part is not where the loader was made shorter.
         return f"{done}, but step {cause.step} is named: {cause.detail}"
     code = _exit_code(fault)
@@ -86,33 +86,58 @@ def _mistaken_of(history: History, cause: Cause, fired: list[Event], first: Even
     return None
 
 
+def _is_there(fault: Fault, named: int | None, fired: int) -> bool:
+    """Whether the step that is named is the fault's: of a rank that may go on for a while, that one or a later one."""
+    return named == fired if _grace_s(fault) is None else (named or 0) >= fired
+
+
+def _grace_s(fault: Fault) -> float | None:
+    return getattr(fault, "grace_s", None)
+
+
 def _spoils_values(fault: Fault) -> bool:
-    return isinstance(fault, BatchFault) or (isinstance(fault, WorkFault) and fault.acts_in not in ("save", "load"))
+    if isinstance(fault, BatchFault) or fault.kind == "corrupt_collective":
+        return True
+    return isinstance(fault, WorkFault) and fault.acts_in not in ("save", "load")
 
 
 def _shows_as(fault: Fault) -> Iterable[str]:
     if isinstance(fault, LoaderFault):
         return ("loader",)
     if isinstance(fault, CollectiveFault):
-        return ("skipped", "extra", "mismatch")
+        return _of_collective(fault)
     if isinstance(fault, BatchFault):
         return ("hang", "loader", "exception")  # it waits too long, ends too soon, or the script looks at its values
     if isinstance(fault, WorkFault):
         return ("skipped", "extra", "mismatch", "swapped", "exception", "exit")  # exit: it was done, the others waited
     match fault.kind:
-        case "raise":
+        case "raise" | "out_of_memory":
             return ("exception",)
+        case "hang" | "straggle":
+            return ("hang",)
         case "exit":
             return ("exit", "signal")  # os._exit may leave no last word
+        case "kill" if _grace_s(fault) is not None:
+            return ("exit", "exception", "signal")  # as the script answers it, and else by the signal or SIGKILL
         case "kill" if getattr(fault, "signal", None) == "SIGINT":
             return ("exception",)  # Python makes it a KeyboardInterrupt
         case _:
             return ("signal",)
 
 
+def _of_collective(fault: CollectiveFault) -> Iterable[str]:
+    match fault.kind:
+        case "delay_collective":
+            return ("hang",)
+        case "corrupt_collective":
+            return ("exception",)  # the script looks at its values
+        case _:
+            return ("skipped", "extra", "swapped", "mismatch")
+
+
 def _exit_code(fault: Fault) -> int | None:
     """What the process leaves with, if the fault says so."""
-    if isinstance(name := getattr(fault, "signal", None), str):
+    if isinstance(name := getattr(fault, "signal", None), str) and _grace_s(fault) is None:
         return -signal.Signals[name]
     code = getattr(fault, "code", None)
     return code if isinstance(code, int) else None

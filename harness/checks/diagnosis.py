@@ -322,14 +322,19 @@ def _exception_text(event: Event) -> str:
 
 def _hang(history: History, restart: int) -> Cause:
     found = hang_of(history, restart)
-    seen = found.seen
+    seen, rank = found.seen, found.rank
     gave_up = next((e for e in history.of(Kind.EXCEPTION) if e.restart == restart), None)
+    until_ns = None if gave_up is None else gave_up.t_ns
+    mine = [] if rank is None else history.of(rank=rank, restart=restart)
+    own = [e for e in mine if until_ns is None or e.t_ns <= until_ns]
+    # The others may be an update ahead; a rank that has just made its own is on its way to where they wait.
+    place = own[-1] if own and own[-1].kind != Kind.UPDATE else seen.at
     said = f"; the first to give up is {_exception_text(gave_up)}" if gave_up is not None else ""
     return Cause(
-        rank=found.rank,
+        rank=rank,
         restart=restart,
-        step=seen.at.step if seen.at else None,
-        phase=seen.at.phase if seen.at else None,
+        step=place.step if place else None,
+        phase=place.phase if place else None,
         operation=seen.operation,
         how="hang",
         detail=f"hang: {found}{said}",

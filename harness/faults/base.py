@@ -4,6 +4,7 @@ Standard library only, so that scenario files can be checked without torch and r
 A kind belongs to one family, which says what it acts on and which method a new kind has to write:
 
     PointFault        an instant: a phase is entered, a failpoint is reached       ``fire()``
+    LastingFault      entering a phase, in each of several updates                 ``act()``
     CollectiveFault   one collective call                                          ``replace(call)``
     LoaderFault       one epoch of a DataLoader                                    ``length(batches)``
     BatchFault        one batch that a DataLoader read (``harness.faults.batch``)  ``read(reading)``
@@ -26,6 +27,7 @@ Level = Literal["process", "device", "host", "communication", "storage", "data",
 Ends = Literal["always", "maybe", "never"]
 Need = Literal["float_batches", "scaler", "buffers"]  # what not every script has
 Target = int | Literal["all", "nonzero", "last"] | list[int]
+Side = Literal["sent", "received"]
 
 FORBID_EXTRA = {"extra": "forbid"}  # read by pydantic in the controller; plain data here
 PLACES = ("step", "phase", "epoch", "failpoint", "collective")
@@ -92,6 +94,24 @@ class Call(Protocol):
 
     def issue_like(self, numel: int | None = None) -> None:
         """Send one more of its kind on a scratch tensor of ``numel`` elements (None: as many), and wait for it."""
+
+    def issue_twice(self) -> Any:
+        """Send it, wait for it, and send it again; returns the second work handle."""
+
+    def issue_after_the_next(self) -> Any:
+        """Send it as soon as the group's next one has been sent; returns a work handle that is already done."""
+
+    def issue_in(self, dtype: str) -> Any:
+        """Send its tensors in another dtype, and take what comes back into them; returns a handle that is done."""
+
+    def issue_reduced_by(self, reduce_op: str) -> Any:
+        """Send it with another reduce operation; returns its work handle."""
+
+    def issue_flipped(self, side: Side, index: int, bit: int) -> Any:
+        """Send it, with one bit inverted of what is sent or of what came back; returns its work handle."""
+
+    def tell(self, **measured: Any) -> None:
+        """Record what was done."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -169,7 +189,7 @@ class Fault:
 
     @property
     def ends_rank(self) -> bool:
-        """Whether the target's process ends by this fault itself."""
+        """Whether the target's process goes no further by this fault itself."""
         return False
 
     @property
@@ -213,6 +233,18 @@ class PointFault(Fault):
 
     def fire(self) -> None:
         """Do it, in the rank's main thread; may not return."""
+        raise NotImplementedError
+
+
+class LastingFault(Fault):
+    """Acts when its phase is entered, in each of ``lasts()`` successive updates from the one at which it fires."""
+
+    def lasts(self) -> int:
+        """In how many updates it acts."""
+        raise NotImplementedError
+
+    def act(self) -> dict[str, Any]:
+        """Do it, in the rank's main thread; returns what was measured, for the record."""
         raise NotImplementedError
 
 
@@ -261,10 +293,14 @@ def work_after(fault: Fault, after: Sequence[Event]) -> str | None:
     return None
 
 
+def effects_of(fired: Event, after: Sequence[Event]) -> list[Event]:
+    """What was measured each time this fault acted, in order."""
+    return [e for e in after if e.kind == Kind.EFFECT and e.data["index"] == fired.data["index"]]
+
+
 def effect_of(fired: Event, after: Sequence[Event]) -> Mapping[str, Any] | None:
-    """What was measured when this fault acted; None if it came to nothing that could be measured."""
-    told = (e.data for e in after if e.kind == Kind.EFFECT and e.data["index"] == fired.data["index"])
-    return next(told, None)
+    """What was measured when this fault acted first; None if it came to nothing that could be measured."""
+    return next((event.data for event in effects_of(fired, after)), None)
 
 
 def missing_collective(
@@ -280,6 +316,18 @@ def missing_collective(
         return f"no {faulted} collective is on record after {fired.where}"
     if numel is not None and marked[0].data["numel"] != numel:
         return f"the {faulted} collective at {marked[0].where} has {marked[0].data['numel']} elements, not {numel}"
+    return None
+
+
+def changed_from(what: str, fired: Event, after: Sequence[Event]) -> str | None:
+    """None if a call was sent with another ``what`` than it had (effect: ``before``, ``after``), else why not."""
+    effect = effect_of(fired, after)
+    if effect is None:
+        return f"nothing is on record of what was changed at {fired.where}"
+    if effect["before"] is None:
+        return f"the collective at {fired.where} has no {what}"
+    if effect["before"] == effect["after"]:
+        return f"the collective at {fired.where} had {what} {effect['after']} already"
     return None
 
 

@@ -17,10 +17,9 @@ from torch.amp.grad_scaler import GradScaler
 from torch.optim.optimizer import Optimizer
 
 from harness.faults.work import Gradient, Part, WorkFault
+from harness.rank import bits
 from harness.rank.steps import Steps
 from harness.rank.triggers import Fired, Triggers
-
-_INTEGERS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}  # by size in bytes
 
 
 def install(triggers: Triggers, steps: Steps) -> None:
@@ -168,20 +167,7 @@ class _Work:
         if (found := self._find(part, name)) is None:
             return
         label, tensor = found
-        bits = 8 * tensor.element_size()
-        if bit >= bits or index >= tensor.numel():
-            has = f"{tensor.numel()} elements of {bits} bits"
-            self._fired.tell(problem=f"there is no bit {bit} of element {index} in {label}: it has {has}")
-            return
-        place = tuple(torch.unravel_index(torch.tensor(index), tensor.shape)) if tensor.dim() else ()
-        before = tensor[place].reshape(1).clone()
-        flipped = before.clone()
-        flipped.view(_INTEGERS[tensor.element_size()]).bitwise_xor_((1 << bit) if bit < bits - 1 else -(1 << bit))
-        tensor[place] = flipped[0]
-        after = tensor[place].reshape(1)
-        is_another = not torch.equal(after.view(torch.uint8), before.view(torch.uint8))
-        values = f"{before.item()!r} became {after.item()!r}"  # words, for JSON knows no NaN
-        self._fired.tell(tensor=label, elements=int(is_another), values=values)
+        self._fired.tell(**bits.flip(label, tensor, index, bit))
 
     def add_to_buffer(self, name: str | None, amount: float) -> None:
         if (found := self._find("buffer", name)) is not None:

@@ -23,18 +23,17 @@ from typing import Any
 import torch
 import torch.distributed as dist
 import torch.distributed.distributed_c10d as c10d
-from torch._C import _distributed_c10d as _C_module
 from torch.utils.data import _utils
 
 from harness.checkpoint.exchange import APART
-from harness.rank.calls import members_of, numel_of, sent, tensors_in
+from harness.rank.bad_calls import Call
+from harness.rank.calls import members_of
 from harness.rank.recorder import Recorder
 from harness.rank.triggers import Triggers
 from harness.wire import Kind
 
 # Any: what is replaced and what only C++ knows is not in torch's types.
 _c10d: Any = c10d
-_C: Any = _C_module
 _Stock: Any = c10d.ProcessGroup
 
 # What the record calls it, for each name that torch gives the method (2.13 renamed some and kept the old names).
@@ -79,34 +78,6 @@ _returned: dict[str, tuple[int, str]] = {}
 reducing: list[Any] | None = None
 
 
-class _Call:
-    """One collective call that a fault acts on, or in place of (harness.faults.base.Call)."""
-
-    def __init__(self, group: RecordingProcessGroup, operation: str, stock: Callable[..., Any], args: Any, kwargs: Any):
-        self._group, self._operation, self._stock, self._args, self._kwargs = group, operation, stock, args, kwargs
-
-    def issue(self, faulted: str | None = None) -> Any:
-        self._group.record(self._operation, self._args, self._kwargs, faulted)
-        self._group.sent += 1
-        return self._stock(self._group.inner, *self._args, **self._kwargs)
-
-    def completed(self) -> Any:
-        self._group.record(self._operation, self._args, self._kwargs, "skipped")
-        future: torch.futures.Future[list[torch.Tensor]] = torch.futures.Future()
-        future.set_result(tensors_in(self._args[:1]))  # what a bucket's waiter takes as the reduced values
-        return _C._create_work_from_future(future)
-
-    def issue_like(self, numel: int | None = None) -> None:
-        given = sent(self._operation, self._args)
-        dtype, device = (given[0].dtype, given[0].device) if given else (torch.float32, torch.device("cpu"))
-        scratch = [torch.zeros(numel_of(given) if numel is None else numel, dtype=dtype, device=device)]
-        if self._operation == "broadcast":
-            extra = _Call(self._group, "broadcast", _Stock.broadcast, (scratch, *self._args[1:]), self._kwargs)
-        else:
-            extra = _Call(self._group, "all_reduce", _Stock.allreduce, (scratch, dist.AllreduceOptions()), {})
-        extra.issue("extra").wait()  # here, so that an error of it counts as one of communication
-
-
 class RecordingProcessGroup(_Stock):  # type: ignore[misc]
     """A process group that records each collective at issue and sends it through a stock group.
 
@@ -115,6 +86,7 @@ class RecordingProcessGroup(_Stock):  # type: ignore[misc]
         calls: number of collectives recorded on this group by this rank.
         sent: how many of them were handed to the stock group.
         name, desc: as C++ knows them, which takes long to ask at each call.
+        held: a call that a fault keeps back until the next one has been sent.
     """
 
     def __init__(self, store: Any, rank: int, size: int) -> None:
@@ -124,6 +96,7 @@ class RecordingProcessGroup(_Stock):  # type: ignore[misc]
             _kept.append(self.inner)
         self.calls = self.sent = 0
         self.name = self.desc = ""
+        self.held: Call | None = None
 
     def _set_group_name(self, name: str) -> None:
         self.name = name
@@ -141,6 +114,11 @@ class RecordingProcessGroup(_Stock):  # type: ignore[misc]
         if (returned := _returned.get(self.name)) is not None and returned[0] > self.sent:
             # Said at once: what follows an unsent call may end this process before its last word.
             members += f',"returned":{json.dumps(_told({self.name: returned}))}'
+        _recorder.emit_encoded(Kind.COLLECTIVE, f',"call":{self.calls}{members}')
+
+    def record_members(self, members: str) -> None:
+        """The same for a call that is sent later than it was asked for."""
+        self.calls += 1
         _recorder.emit_encoded(Kind.COLLECTIVE, f',"call":{self.calls}{members}')
 
     def get_group_store(self) -> Any:
@@ -173,12 +151,17 @@ def _recorded(name: str, operation: str) -> Callable[..., Any]:
     def method(self: RecordingProcessGroup, *args: Any, **kwargs: Any) -> Any:
         if self.desc == APART:  # of a thread: which step and phase it meets is chance, so no call is the k-th
             return stock(self.inner, *args, **kwargs)
-        if (fault := _triggers.at_collective()) is not None:
-            work = fault.replace(_Call(self, operation, stock, args, kwargs))
+        if (held := self.held) is not None:
+            held.let_pass()
+        if (fired := _triggers.at_collective()) is not None:
+            work = fired.fault.replace(Call(self, operation, stock, args, kwargs, fired))
         else:
             self.record(operation, args, kwargs)
             self.sent += 1
             work = stock(self.inner, *args, **kwargs)
+        if held is not None:
+            self.held = None
+            held.issue_held()
         calls, _ = _returned.get(self.name, (0, ""))
         _returned[self.name] = (calls + 1, operation)
         if is_reduction and reducing is not None:

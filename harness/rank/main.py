@@ -213,12 +213,14 @@ def _is_in_collective(frames: traceback.StackSummary) -> bool:
     Decided by where it was raised, never by its text. Autograd's engine is C++ and tells no more than that it raised;
     there DDP waits for its buckets, so that it is communication if one of them failed, and else the script's own.
     """
-    from harness.rank import collectives
+    from harness.rank import bad_calls, collectives
 
     last = frames[-1] if frames else None
     if last is None:
         return False
-    if last.filename == collectives.__file__ or any(part in last.filename for part in _COMMUNICATION):
+    if last.filename in (bad_calls.__file__, collectives.__file__) or any(
+        part in last.filename for part in _COMMUNICATION
+    ):
         return True
     return last.name == "_engine_run_backward" and collectives.has_failed_in_backward()
 

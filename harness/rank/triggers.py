@@ -7,12 +7,12 @@ fault act. A process without faults pays one ``if`` on an empty list per point.
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
-from harness.faults.base import At, CollectiveFault, Fault, LoaderFault, PointFault, WriteFault
+from harness.faults.base import At, CollectiveFault, Fault, LastingFault, LoaderFault, PointFault, WriteFault
 from harness.faults.batch import BatchFault
 from harness.faults.work import WorkFault, WorkPlace
 from harness.rank.recorder import Recorder
@@ -24,10 +24,17 @@ F = TypeVar("F", bound=Fault)
 
 @dataclass
 class _Armed:
+    """A fault to come.
+
+    Attributes:
+        acts: the (step, phase) at which one that lasts acts once more, after it has fired.
+    """
+
     index: int
     fault: Fault
     matches: int = 0
     fired: bool = False
+    acts: Collection[tuple[int, Phase]] = ()
 
 
 @dataclass(frozen=True)
@@ -81,15 +88,22 @@ class Triggers:
     def at_phase(self, step: int, phase: Phase) -> None:
         """A phase was entered."""
         for armed in self._armed:
-            at = armed.fault.at
+            fault, at = armed.fault, armed.fault.at
             if (
-                isinstance(armed.fault, PointFault)
-                and at.failpoint is None
-                and at.collective is None
-                and self._hit(armed, at.hit, at.step in (None, step) and at.phase in (None, phase))
+                not isinstance(fault, PointFault | LastingFault)
+                or at.failpoint is not None
+                or at.collective is not None
             ):
+                continue
+            if is_hit := self._hit(armed, at.hit, at.step in (None, step) and at.phase in (None, phase)):
                 self._fire(armed, f"on entering {phase} of step {step}")
-                armed.fault.fire()
+            if isinstance(fault, LastingFault):
+                if is_hit:
+                    armed.acts = {(step + n, phase) for n in range(fault.lasts())}
+                if (step, phase) in armed.acts:
+                    Fired(fault, armed.index, self._recorder).tell(**fault.act())
+            elif is_hit:
+                fault.fire()
 
     def at_failpoint(self, name: str) -> None:
         """A failpoint was reached, such as ``ckpt.manifest.rename:before``."""
@@ -118,18 +132,18 @@ class Triggers:
         """The faults of a family that have not fired."""
         return [a.fault for a in self._armed if isinstance(a.fault, family) and not a.fired]
 
-    def at_collective(self) -> CollectiveFault | None:
+    def at_collective(self) -> Fired[CollectiveFault] | None:
         """A collective is about to be sent: the fault that replaces it, if any; may not return."""
         for armed in self._armed:
-            at = armed.fault.at
-            if not isinstance(armed.fault, CollectiveFault) and at.collective is None:
+            fault, at = armed.fault, armed.fault.at
+            if not isinstance(fault, CollectiveFault) and at.collective is None:
                 continue
             if self._hit(armed, at.collective or at.hit, self._is_here(at)):
                 self._fire(armed, f"at collective {at.collective or at.hit} of {self._recorder.phase}")
-                if isinstance(armed.fault, CollectiveFault):
-                    return armed.fault
-                if isinstance(armed.fault, PointFault):
-                    armed.fault.fire()
+                if isinstance(fault, CollectiveFault):
+                    return Fired(fault, armed.index, self._recorder)
+                if isinstance(fault, PointFault):
+                    fault.fire()
         return None
 
     def at_loader(self, epoch: int, batches: int) -> int:

@@ -16,8 +16,7 @@ from itertools import combinations
 
 from harness.checkpoint.points import FAILPOINTS, Failpoint
 from harness.faults import Fault
-from harness.faults.base import WriteFault
-from harness.faults.stalled_read import StalledRead
+from harness.faults.base import LastingFault, WriteFault
 from harness.faults.work import WorkFault
 from harness.scenario.model import Scenario
 from harness.scenario.saver import SaverScenario
@@ -227,6 +226,11 @@ def fault_is_in_the_run(scenario: Scenario) -> Iterator[Problem]:
         steps, at = scenario.planned_steps, fault.at
         if at.step is not None and steps is not None and at.step > steps:
             yield Problem((*path, "at", "step"), f"is beyond the last update: steps = {steps}", needs=_LENGTH)
+        if isinstance(fault, LastingFault) and at.step is not None and steps is not None:
+            last = at.step + fault.lasts() - 1
+            if at.step <= steps < last:
+                allowed = f"steps = {steps} allows 1..{steps - at.step + 1}"
+                yield Problem((*path, "updates"), f"update {last} never comes; {allowed}", needs=_LENGTH)
         if at.restart > scenario.max_restarts:
             allowed = f"max_restarts = {scenario.max_restarts} allows 0..{scenario.max_restarts}"
             yield Problem((*path, "at", "restart"), f"never comes; {allowed}", needs=(("max_restarts",),))
@@ -234,7 +238,8 @@ def fault_is_in_the_run(scenario: Scenario) -> Iterator[Problem]:
 
 def fault_ends_in_time(scenario: Scenario) -> Iterator[Problem]:
     for path, fault in _numbered(scenario):
-        if isinstance(fault, StalledRead) and scenario.deadline_s <= fault.duration_s < math.inf:
+        duration_s = getattr(fault, "duration_s", 0.0)
+        if scenario.deadline_s <= duration_s < math.inf:
             yield Problem(
                 (*path, "duration_s"),
                 f"must be below deadline_s, which is {scenario.deadline_s:g}: else nothing is left to see of it",
