@@ -5,6 +5,7 @@ Its outcome is the night's. With pytest's exit code goes ``2`` where nothing is 
 
 from __future__ import annotations
 
+import faulthandler
 import json
 import sys
 from collections.abc import Iterable, Iterator
@@ -57,6 +58,7 @@ class NightItem(pytest.Item):
             order = self._order()
             arguments = {"arguments": list(self.config.invocation_params.args)}
             make_session_dir(store_dir(self.config), session_dir(self.config).name, arguments)
+            faulthandler.cancel_dump_traceback_later()  # pytest's own, meant for tests: a night is longer
             with _uncaptured(self.config):
                 print(f"\n{header(order)}", file=sys.stderr, flush=True)
                 self.night = run_night(order, sys.stderr)
