@@ -50,11 +50,11 @@ ONE_PROBLEM = {
     ),
     "an unknown kind names all kinds and the nearest": (
         ('"kill"', '"kil"'),
-        ['s.toml:6: fault[0].kind: "kil": unknown kind of fault; allowed: corrupt_sample, ', "did you mean 'kill'?"],
+        ['s.toml:6: fault[0].kind: "kil": unknown kind of fault; allowed: change_reduction, ', "did you mean 'kill'?"],
     ),
     "a missing kind names all kinds": (
         ('kind = "kill"\n', ""),
-        ["s.toml:5: fault[0].kind: missing; allowed: corrupt_sample, "],
+        ["s.toml:5: fault[0].kind: missing; allowed: change_reduction, "],
     ),
     "an unknown phase names all phases and the nearest": (
         ('"backward"', '"bakward"'),
