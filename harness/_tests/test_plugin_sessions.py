@@ -70,6 +70,22 @@ def test_every_result_of_a_session_stands_in_its_report(repository: Repository) 
     }
 
 
+def test_a_session_has_a_page_and_the_last_lines_name_it(repository: Repository) -> None:
+    repository.scenario("a", "holds")
+    repository.scenario("b", "is broken")
+    result = repository.run()
+    (page,) = repository.path.glob(".chaos/runs/*/report.html")
+    result.stdout.fnmatch_lines([f"chaos: open {page.relative_to(repository.path)}"])
+    assert "1 failed of 2" in re.sub(r"\s+", " ", page.read_text())
+
+
+def test_a_run_whose_page_cannot_be_written_fails_as_it_would_with_one(repository: Repository) -> None:
+    repository.scenario("b", "is broken")  # it leaves no records, of which a page could be made
+    result = repository.run()
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["*ReplicasAgree is invalid*", "*no page of this run: *outcome.json*"])
+
+
 def test_runs_are_kept_and_the_oldest_that_passed_are_pruned(repository: Repository) -> None:
     repository.scenario("a", "holds")
     repository.scenario("b", "is broken")

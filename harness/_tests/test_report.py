@@ -99,6 +99,12 @@ def test_a_script_that_left_by_itself_has_the_last_word(
     assert about_it == ([f"  stderr   {path}", *(f"           {line}" for line in lines)] if lines else [])
 
 
+def test_a_failure_names_its_page_beside_the_run() -> None:
+    page = RUN_DIR / "report.html"
+    lines = judgement_text(FAILED, RUN_DIR, page=page).splitlines()
+    assert lines.index(f"  page     {page}") + 1 == lines.index(f"  run      {RUN_DIR}")
+
+
 def test_what_is_unknown_is_headed_so() -> None:
     judgement = replace(FAILED, outcome="unknown", headline="FaultFired is unknown: " + "it never fired " * 9)
     first, *_ = lines = judgement_text(judgement, Path("run")).splitlines()
@@ -167,6 +173,7 @@ def test_verdicts_survive_the_trip_through_json(tmp_path: Path) -> None:
     assert stored.verdicts == FAILED.verdicts
     assert stored.blamed == ("ReplicasAgree", "EndsLikeBaseline")
     assert (stored.outcome, stored.headline, stored.problems) == (FAILED.outcome, FAILED.headline, FAILED.problems)
+    assert stored.diagnosis == FAILED.diagnosis
     cause = json.loads((tmp_path / "verdicts.json").read_text())["diagnosis"][0]
     assert (cause["rank"], cause["how"], cause["event"]["seq"]) == (1, "skipped", 42)
 

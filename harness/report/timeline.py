@@ -276,17 +276,25 @@ def _loads(history: History, clock: _Clock) -> Iterator[Moment]:
 
 def _first_deviation(history: History, clock: _Clock, judged: StoredJudgement) -> Iterator[Moment]:
     """The line that the first broken guarantee points to; where none is broken, that of the first cause."""
-    reasons = {v.file: f"{v.guarantee}: {v.reason}" for v in judged.verdicts if v.outcome == "invalid" and v.file}
-    broken = [(event, reasons[event.where]) for event in history.events if event.where in reasons] if reasons else []
-    causes = [(c.event, c.detail) for c in judged.diagnosis if c.event is not None]
-    found = min(broken, key=lambda pair: pair[0].t_ns, default=None) or next(iter(causes), None)
-    if found is not None and found[0].kind != Kind.FAULT:  # a fault has a moment of its own
-        event, said = found
+    broken = {v.file: v for v in reversed(judged.verdicts) if v.outcome == "invalid" and v.file}
+    event = next((event for event in history.events if event.where in broken), None) if broken else None
+    if event is not None:
+        verdict = broken[event.where]
+        rank = (
+            event.rank if verdict.rank is None else verdict.rank
+        )  # its line may be another rank's, that waited for it
+        step = event.step if verdict.step is None else verdict.step
+        said = f"{verdict.guarantee}: {verdict.reason}"
+    elif (cause := next((cause for cause in judged.diagnosis if cause.event is not None), None)) is not None:
+        event, said = cause.event, cause.detail
+        assert event is not None, "it was looked for"
+        rank, step = event.rank, event.step
+    if event is not None and event.kind != Kind.FAULT:  # a fault has a moment of its own
         yield Moment(
             at_s=clock.of(event.t_ns),
             kind="deviation",
-            text=f"first deviation, rank {event.rank}, step {event.step}, {event.phase}: {one_line(said)}",
-            rank=event.rank,
+            text=f"first deviation, rank {rank}, step {step}: {one_line(said)}",
+            rank=rank,
             restart=event.restart,
             where=event.where,
         )

@@ -151,8 +151,9 @@ function drawEnd(process, top) {
   const words = process.ended.slice(0, 40), room = brush.measureText(words).width + 12;
   const next = rows[process.rank].find((other) => other.begin > process.end);
   const limit = Math.min(width, next ? x(next.begin) : width);
-  if (px + room > limit) return;
-  brush.fillStyle = theme.failed; brush.textAlign = "left"; brush.fillText(words, px + 8, mid + 4);
+  brush.fillStyle = theme.failed;
+  if (px + room <= limit) { brush.textAlign = "left"; brush.fillText(words, px + 8, mid + 4); }
+  else if (!next && rowHeight >= 28) { brush.textAlign = "right"; brush.fillText(words, px - 8, top + rowHeight - 5); }
 }
 
 function drawGround() {
