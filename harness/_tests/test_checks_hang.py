@@ -74,7 +74,7 @@ def test_the_rank_that_the_others_wait_for_is_named_and_comes_first(odd: int) ->
     assert others[1].startswith(
         f"waited for rank {odd} in all_reduce SUM of 500 float32 at train.py:61, step 4, backward"
     )
-    assert f"rank {odd}: {mine[1]}" in str(found)
+    assert str(found).endswith(f"behind: rank {odd}; rank {odd}: stood at train.py:33 in spin; its process was busy")
 
 
 def test_three_that_work_while_one_waits_are_those_to_look_at() -> None:
