@@ -25,7 +25,8 @@ DIGESTS = ("params", "optimizer", "buffers")
 
 def run(ranks: int = 2, faults: Iterable[Fault] = (), expect: str | Expect = "clean", **plan: Any) -> Story:
     wanted = Expect(outcome=expect) if isinstance(expect, str) else expect  # type: ignore[arg-type]
-    return Story(Plan(name="told", script="/train.py", ranks=ranks, faults=tuple(faults), expect=wanted, **plan))
+    fields: dict[str, Any] = {"script": "/train.py"} | plan
+    return Story(Plan(name="told", ranks=ranks, faults=tuple(faults), expect=wanted, **fields))
 
 
 def digests(step: int) -> dict[str, Any]:

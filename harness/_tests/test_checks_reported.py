@@ -82,6 +82,8 @@ def test_of_a_launch_that_failed_the_last_numbers_may_be_missing() -> None:
         pytest.param([0.5], ("0.5", "0.5"), "evaluated 1 times and printed 2 numbers", id="too many are printed"),
         pytest.param([], (), "no evaluation is on record", id="there is none"),
         pytest.param([0.5, None], ("0.5", "0.5"), "it raised", id="the reference failed"),
+        pytest.param([0.5], ("50.0",), "in another unit", id="what is printed is in percent"),
+        pytest.param([66.67], ("0.6667",), "in another unit", id="the reference is in percent"),
         pytest.param([0.5], ("many",), "'many' is printed: no number", id="what is printed is no number"),
     ],
 )

@@ -74,7 +74,9 @@ def test_the_records_prove_it(fault: Fault, after: list[Event]) -> None:
 
 UNPROVED: dict[str, tuple[Fault, list[Event], str]] = {
     "NaN, but the effect of another fault": (NanBatch(rank=1), [OF_ANOTHER, BATCH], "nothing is on record"),
-    "NaN, but integers alone": (NanBatch(rank=1), [effect(tensors=2, elements=0), BATCH], "no value of the batch"),
+    "NaN, but integers alone": (
+        NanBatch(rank=1), [effect(tensors=2, elements=0), BATCH], "none of the batch's 2 tensors has floating"),
+    "NaN, but no tensors": (NanBatch(rank=1), [effect(tensors=0, elements=0), BATCH], "no value of the batch"),
     "NaN, but never handed out": (NanBatch(rank=1), [effect(tensors=1, elements=8)], "no batch was handed out"),
     "a corrupt sample of a shorter batch": (
         CorruptSample(rank=1), [effect(tensors=2, elements=0), BATCH], "it has 2 tensors that can be changed"),

@@ -56,7 +56,7 @@ def test_on_the_deadline_the_stuck_rank_is_named_with_the_line_it_stands_at(run:
     assert state in stuck
     assert waiting.startswith("waited for rank 1 in all_reduce SUM of 1 float32"), waiting
     assert "in train" in waiting
-    assert stuck in found.reason
+    assert "; rank 1: stood at script.py:" in found.reason
 
 
 @pytest.mark.parametrize("way", WAYS)

@@ -26,16 +26,17 @@ class Hang:
     Attributes:
         seen: how far the ranks had come in their collectives.
         rank: the odd one out; None if there is none, or several.
+        evidence: what that one left, in words: where it stood.
         lines: by ranks, in words (``ranks 0, 2``): what they waited in or came to, and where they stood.
     """
 
     seen: Progress
     rank: int | None
+    evidence: str
     lines: dict[str, str]
 
     def __str__(self) -> str:
-        mine = None if self.rank is None else self.lines.get(listed([self.rank]))
-        return str(self.seen) if mine is None else f"{self.seen}; rank {self.rank}: {mine}"
+        return f"{self.seen}; rank {self.rank}: {self.evidence}" if self.evidence else str(self.seen)
 
 
 def hang_of(history: History, restart: int) -> Hang:
@@ -43,7 +44,9 @@ def hang_of(history: History, restart: int) -> Hang:
     seen = progress(history, restart)
     found = waits(history, restart, seen.until_ns)
     odd = _odd(history, restart, seen, found)
-    return Hang(seen=seen, rank=odd[0] if len(odd) == 1 else None, lines=_lines(history, restart, found, odd))
+    rank = odd[0] if len(odd) == 1 else None
+    evidence = "" if rank is None else "; ".join(_evidence(history, rank, restart))
+    return Hang(seen=seen, rank=rank, evidence=evidence, lines=_lines(history, restart, found, odd))
 
 
 # -- which rank to look at -----------------------------------------------------------------------------------------

@@ -25,6 +25,12 @@ def reported_right(history: History) -> Verdict:
             said, true = _number(text), float(event.data["value"])
             if said is None:
                 return unknown(f"of the evaluation after update {event.step} {text!r} is printed: no number", event)
+            if not _are_equal(said, true) and (_are_equal(said / 100, true) or _are_equal(said * 100, true)):
+                return unknown(
+                    f"the script reports {text} of the evaluation after update {event.step}, and metric() says "
+                    f"{true:.6g}: the same in another unit; let metric() return what is printed, percent for percent",
+                    event,
+                )
             if not _are_equal(said, true):
                 return invalid(
                     f"the script reports {text} of the evaluation after update {event.step}, but the same model has "

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
+from harness.faults.base import effect_of
 from harness.faults.batch import BatchFault, Reading, unchanged
 from harness.wire import Event
 
@@ -24,4 +25,10 @@ class NanBatch(BatchFault):
         return reading.changed(lambda t: t.new_full(t.shape, float("nan")) if t.is_floating_point() else t)
 
     def missing_effect(self, fired: Event, after: Sequence[Event]) -> str | None:
+        effect = effect_of(fired, after)
+        if effect is not None and effect["tensors"] and not effect["elements"]:
+            return (
+                f"no value became NaN at {fired.where}: none of the batch's {effect['tensors']} tensors has "
+                "floating-point values; tokens and labels are integers, for which corrupt_sample is the fault"
+            )
         return unchanged(fired, after)

@@ -172,10 +172,25 @@ def rebuilt(values: Any, edit: Callable[[torch.Tensor], torch.Tensor], above: fr
             return parts
         return type(values)(*parts) if hasattr(values, "_fields") else tuple(parts)
     is_mapping = isinstance(values, MutableMapping)
-    members = dict(values) if is_mapping else getattr(values, "__dict__", {})
+    members = dict(values) if is_mapping else _attributes(values)
     changed = {name: new for name, old in members.items() if (new := rebuilt(old, edit, above)) is not old}
     if not changed:
         return values
     copied = copy.copy(values)
-    (copied if is_mapping else copied.__dict__).update(changed)
+    for name, new in changed.items():
+        if is_mapping:
+            copied[name] = new
+        else:
+            object.__setattr__(copied, name, new)  # a frozen dataclass refuses any other way
     return copied
+
+
+def _attributes(values: Any) -> dict[str, Any]:
+    """Those of an object, whether it keeps them in a dictionary, in slots, or in both."""
+    slots = {name for of in type(values).__mro__ for name in _names(vars(of).get("__slots__", ()))}
+    named = slots - {"__dict__", "__weakref__"}
+    return {name: getattr(values, name) for name in named if hasattr(values, name)} | getattr(values, "__dict__", {})
+
+
+def _names(slots: Any) -> tuple[str, ...]:
+    return (slots,) if isinstance(slots, str) else tuple(slots)

@@ -150,9 +150,19 @@ class Gradients:
         return f"{self._file}{f':{lines[-1]}' if lines else ''}: {type(error).__name__}: {error}"
 
     def before_update(
-        self, step: int, models: list[torch.nn.Module], used: list[Batch], optimizer: torch.optim.Optimizer
+        self,
+        step: int,
+        models: list[torch.nn.Module],
+        used: list[Batch],
+        optimizer: torch.optim.Optimizer,
+        *,
+        has_closure: bool = False,
     ) -> None:
-        """Record the gradients of update ``step`` if it is one of those; forget the batches before it."""
+        """Record the gradients of update ``step`` if it is one of those; forget the batches before it.
+
+        Args:
+            has_closure: the optimizer's step is given a function that computes them.
+        """
         num_calls, self._calls.number = self._calls.number, 0
         kept = [self._kept.get(id(batch)) for batch in used]
         handed_out = [*self._kept]
@@ -168,6 +178,8 @@ class Gradients:
         try:
             if self._error is not None:
                 raise _CannotError(self._error)
+            if has_closure:
+                raise _CannotError("the optimizer computes them within its step, by the closure that it is given")
             if (own := _own_step(optimizer)) is not None:
                 raise _CannotError(
                     f"{own}.step() calls that of its base class: what it does with the gradients is not seen"
@@ -188,7 +200,7 @@ class Gradients:
         parameters = {name: p for name, p in model.named_parameters() if p.requires_grad}
         if any(hasattr(p, "to_local") for p in parameters.values()):
             raise _CannotError("the model is sharded")
-        applied = [None if p.grad is None else p.grad.detach().double() for p in parameters.values()]
+        applied = [None if p.grad is None else _dense(p.grad.detach()).double() for p in parameters.values()]
         norm = sum(float(g.square().sum()) for g in applied if g is not None) ** 0.5
         with _in_float64():
             twin = copy.deepcopy(model).double()
@@ -245,7 +257,7 @@ class Gradients:
                 products.append([0.0] * NUM_VECTORS)
             else:
                 vectors = self._vectors_of(name, parameter.numel()).to(gradient.device)
-                products.append((vectors @ gradient.flatten()).tolist())
+                products.append((vectors @ _dense(gradient).flatten()).tolist())
         return products
 
     def _vectors_of(self, name: str, numel: int) -> torch.Tensor:
@@ -270,6 +282,11 @@ def _loss(head: str, given: Any) -> tuple[str, torch.Tensor, float, float]:
 
 class _CannotError(Exception):
     """Why the gradients of an update cannot be told."""
+
+
+def _dense(gradient: torch.Tensor) -> torch.Tensor:
+    """That of an embedding may be sparse."""
+    return gradient if gradient.layout is torch.strided else gradient.to_dense()
 
 
 def _own_step(optimizer: torch.optim.Optimizer) -> str | None:

@@ -279,7 +279,7 @@ class Steps:
 
         dist.destroy_process_group = dist.distributed_c10d.destroy_process_group = seen
 
-    def _before_step(self, optimizer: torch.optim.Optimizer, _args: Any, _kwargs: Any) -> None:
+    def _before_step(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
         if _PROBE[0] in sys.modules:
             self._is_probing_optimizer = _is_called_by_probe()
             if self._is_probing_optimizer:
@@ -298,7 +298,13 @@ class Steps:
             self._lr, self._encoded_lr = lr, encode(lr)
         if self._gradients is not None:
             with self.unseen():  # it calls a copy of the model
-                self._gradients.before_update(self.updates + 1, self.state.models(), self._used, optimizer)
+                self._gradients.before_update(
+                    self.updates + 1,
+                    self.state.models(),
+                    self._used,
+                    optimizer,
+                    has_closure=any(map(callable, (*args[1:], *kwargs.values()))),
+                )
         self.enter("optimizer_step")
 
     def _after_step(self, optimizer: torch.optim.Optimizer, _args: Any, _kwargs: Any) -> None:
