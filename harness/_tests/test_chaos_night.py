@@ -171,19 +171,6 @@ def test_an_impossible_order_is_refused(name: str, capsys: pytest.CaptureFixture
 # -- in pytest -----------------------------------------------------------------------------------------------------
 
 
-def test_pytest_needs_a_budget_for_chaos(pytester: pytest.Pytester) -> None:
-    result = pytester.runpytest_subprocess("-m", "chaos")
-    assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines(["*-m chaos needs a budget: --chaos-runs N, --chaos-minutes M*"])
-
-
-def test_pytest_runs_a_night_instead_of_the_tests_that_are_there(pytester: pytest.Pytester) -> None:
-    pytester.makepyfile("def test_other(): pass")
-    result = pytester.runpytest_subprocess("-m", "chaos", "--chaos-runs", "3", "--collect-only", "-q")
-    result.stdout.fnmatch_lines(["*chaos-1-of-1*", "1 test collected*"])
-    result.stdout.no_fnmatch_line("*test_other*")
-
-
 def test_the_workers_of_xdist_share_a_night(pytester: pytest.Pytester, store: Path) -> None:
     arguments = ["-m", "chaos", "-n", "2", "--chaos-seed", "1", "--chaos-runs", "2", "--chaos-store", str(store)]
     result = pytester.runpytest_subprocess(*arguments, timeout=110)

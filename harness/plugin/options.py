@@ -25,7 +25,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--chaos-seed", type=int, metavar="N", help="Seed of every random choice (default: the scenario's)")
     group.addoption("--chaos-store", metavar="DIR", help="Where runs and baselines are kept (default: ROOTDIR/.chaos)")
     group.addoption("--fresh-baselines", action="store_true", help="Run every fault-free twin again")
-    group.addoption("--chaos-runs", type=int, metavar="N", help="Run N plans drawn from the seed instead of any test")
+    group.addoption("--chaos-runs", type=int, metavar="N", help="Run N plans drawn from the seed, and no test")
     group.addoption("--chaos-minutes", type=float, metavar="M", help="Run plans drawn from the seed for M minutes")
     group.addoption("--chaos-shard", default="1/1", metavar="I/N", help="Of these plans the I-th of N parts")
     group.addoption("--chaos-out", metavar="DIR", help="Where the scenario files of what chaos finds are written")
