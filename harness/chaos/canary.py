@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from functools import cache
 from random import Random
 
 from harness.errors import HarnessError
@@ -11,7 +13,8 @@ from harness.scenario import Scenario, load_scenario
 from harness.scenario.workloads import is_own_script
 
 
-def canaries() -> dict[str, Scenario]:
+@cache
+def canaries() -> Mapping[str, Scenario]:
     """Name -> scenario of each planted bug that shows when a rank is killed and the job resumes, by itself.
 
     Raises:

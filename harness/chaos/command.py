@@ -23,7 +23,7 @@ REGRESSION = Path("scenarios", "regression")
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seed", type=int, metavar="N", help="of every random choice (default: today, as YYYYMMDD)")
-    parser.add_argument("--runs", type=int, metavar="N", help="how many plans")
+    parser.add_argument("--runs", type=int, metavar="N", help="how many plans, of all shards together")
     parser.add_argument(
         "--minutes", type=float, metavar="M", help="how long; the last run that does not fit is not begun"
     )
@@ -100,7 +100,7 @@ def make_order(
     found_dir = REGRESSION if REGRESSION.is_dir() else store_dir / "found"
     return Order(
         seed=seed,
-        num_runs=num_runs,
+        num_runs=None if num_runs is None else len(range(part - 1, num_runs, num_shards)),
         duration_s=None if minutes is None else 60 * minutes,
         store_dir=store_dir,
         runs_dir=runs_dir,

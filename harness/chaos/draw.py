@@ -54,7 +54,7 @@ def draw(
         only: the workload, in place of any.
         num_ranks: the world sizes.
     """
-    rng = Random(f"chaos {seed} {number}")  # a string: seeded by its bytes, not by hash()
+    rng = rng_of(seed, number)
     job = draw_job(rng, only, num_ranks)
     ground = ground_of(job)
     max_restarts, num_ended = _budget(rng)
@@ -64,6 +64,11 @@ def draw(
         max_restarts=max_restarts,
         fault=tuple(faults),
     )
+
+
+def rng_of(seed: int, number: int) -> Random:
+    """What makes all choices of one plan, the job first."""
+    return Random(f"chaos {seed} {number}")  # a string: seeded by its bytes, not by hash()
 
 
 def _budget(rng: Random) -> tuple[int, int]:

@@ -42,6 +42,7 @@ class Order:
     """What a night is to do.
 
     Attributes:
+        num_runs: of this shard.
         shard, num_shards: which part of the plans, counted from 1, of how many.
         store_dir: where baselines are; nights that run at the same time may share it.
         runs_dir: where the run directories of what does not pass stay.
@@ -194,7 +195,16 @@ class _Running:
                 return
             done, _ = wait(self._running, timeout=0.5, return_when=FIRST_COMPLETED)
             for future in done:
-                self._running.pop(future)(future.result())
+                then = self._running.pop(future)
+                try:
+                    ended = future.result()
+                except BrokenProcessPool:
+                    raise
+                except Exception as error:  # a bug of ours takes one run, not what the night has found
+                    self._night.trouble = f"a run broke off: {type(error).__name__}: {error}"
+                    self._progress.say(f"{self._progress.prefix}: {self._night.trouble}")
+                else:
+                    then(ended)
             self._progress.tick()
 
     def _begin(self, then: Callable[[Any], None], call: Callable[..., Any], *args: Any) -> None:
@@ -211,13 +221,15 @@ class _Running:
         if trial.outcome != "passed":
             self._keep_or_delete(trial)
             is_new = self._ways[trial.way] == 1
-            if is_new and len(self._ways) <= MAX_FOUND and trial.scenario is not None:
+            num_ways = sum(1 for way in self._ways if way)
+            if is_new and num_ways <= MAX_FOUND and trial.scenario is not None:
                 order, left_s = self._night.order, self._budget.left_s
                 within_s = SHRINK_S if left_s is None else min(SHRINK_S, left_s)
                 name = f"chaos-{order.seed}-{trial.number}"
                 self._begin(self._pinned_down, pin_down, trial, order.out_dir, name, within_s)
             elif is_new:
-                self._night.found.append(Found(trial=trial, problem="not made smaller: too many ways not to pass"))
+                why = "no plan could be drawn" if trial.scenario is None else "too many ways not to pass"
+                self._night.found.append(Found(trial=trial, problem=f"not made smaller: {why}"))
         self._night.trials.append(trial)
         self._progress.ended(trial)
 

@@ -94,12 +94,13 @@ class NightItem(pytest.Item):
             runs_dir=session_dir(self.config) / self.name,
             out_dir=None if option("chaos_out") is None else Path(option("chaos_out")),
         )
+        # A shard of a shard: of the plans that are this session's, every num_parts-th.
+        shard, num_shards = order.shard + order.num_shards * (self.part - 1), order.num_shards * self.num_parts
         return replace(
             order,
-            # A shard of a shard: of the plans that are this session's, every num_parts-th.
-            shard=order.shard + order.num_shards * (self.part - 1),
-            num_shards=order.num_shards * self.num_parts,
-            num_runs=None if num_runs is None else len(range(self.part - 1, num_runs, self.num_parts)),
+            shard=shard,
+            num_shards=num_shards,
+            num_runs=None if num_runs is None else len(range(shard - 1, num_runs, num_shards)),
             jobs=max(1, order.jobs // self.num_parts),
         )
 

@@ -28,7 +28,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption(
         "--chaos-report", action="store_true", help="Write a page of every run, not only of those that fail"
     )
-    group.addoption("--chaos-runs", type=int, metavar="N", help="Run N plans drawn from the seed instead of any test")
+    group.addoption("--chaos-runs", type=int, metavar="N", help="Run N plans drawn from the seed, and no test")
     group.addoption("--chaos-minutes", type=float, metavar="M", help="Run plans drawn from the seed for M minutes")
     group.addoption("--chaos-shard", default="1/1", metavar="I/N", help="Of these plans the I-th of N parts")
     group.addoption("--chaos-out", metavar="DIR", help="Where the scenario files of what chaos finds are written")
