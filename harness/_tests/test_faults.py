@@ -26,15 +26,18 @@ from harness.faults.batch import BatchFault
 from harness.faults.change_reduction import ChangeReduction
 from harness.faults.corrupt_collective import CorruptCollective
 from harness.faults.corrupt_sample import CorruptSample
+from harness.faults.damage_file import DamageFile
 from harness.faults.delay_collective import DelayCollective
 from harness.faults.double_collective import DoubleCollective
 from harness.faults.drift_buffer import DriftBuffer
 from harness.faults.exit import Exit
 from harness.faults.extra_collective import ExtraCollective
+from harness.faults.files import FilesFault
 from harness.faults.flip_bit import FlipBit
 from harness.faults.hang import Hang
 from harness.faults.kill import Kill
 from harness.faults.lose_batch import LoseBatch
+from harness.faults.move_latest import MoveLatest
 from harness.faults.nan_batch import NanBatch
 from harness.faults.out_of_memory import OutOfMemory
 from harness.faults.overflow import Overflow
@@ -61,6 +64,7 @@ ONE_OF_EACH: list[Fault] = [
     ChangeReduction(rank=1, at=At(step=3, collective=2), reduce_op="MIN"),
     CorruptCollective(rank=1, at=At(step=3, collective=2), side="sent", index=4, bit=30),
     CorruptSample(rank=1, at=At(step=3), sample=2, factor=9.0),
+    DamageFile(rank=0, at=At(phase="load", restart=1), file="model.pt", how="page", checkpoint=5),
     DelayCollective(rank=1, at=At(step=3, collective=2), duration_s=0.5),
     DoubleCollective(rank=1, at=At(step=3, collective=2)),
     DriftBuffer(rank=0, at=At(step=3), amount=0.25, name="1.running_mean"),
@@ -70,6 +74,7 @@ ONE_OF_EACH: list[Fault] = [
     Hang(rank=1, at=At(step=3, phase="forward"), how="lock"),
     Kill(rank="last", at=At(phase="load", restart=1), signal="SIGTERM", grace_s=2.5),
     LoseBatch(rank=1, at=At(epoch=1, hit=2)),
+    MoveLatest(rank=0, at=At(phase="load", restart=1), to="behind"),
     NanBatch(rank=1, at=At(step=3, hit=2)),
     OutOfMemory(rank=1, at=At(step=3), headroom_bytes=64 << 20),
     Overflow(rank=1, at=At(step=3), gradient="local"),
@@ -120,7 +125,16 @@ def test_a_fault_comes_back_from_what_a_plan_stores(fault: Fault) -> None:
 
 @pytest.mark.parametrize("cls", KINDS.values(), ids=KINDS)
 def test_a_kind_belongs_to_one_family_and_says_what_it_certifies(cls: type[Fault]) -> None:
-    families = (PointFault, LastingFault, CollectiveFault, LoaderFault, BatchFault, WorkFault, WriteFault)
+    families = (
+        PointFault,
+        LastingFault,
+        FilesFault,
+        CollectiveFault,
+        LoaderFault,
+        BatchFault,
+        WorkFault,
+        WriteFault,
+    )
     assert sum(issubclass(cls, family) for family in families) == 1
     assert cls.places
     assert cls.places <= set(PLACES)

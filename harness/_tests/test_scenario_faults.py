@@ -72,6 +72,15 @@ KIND_PROBLEMS = {
         'kind = "corrupt_collective"\nbit = 64\nat.step = 3', "bit: 64: must be 0..63"),
     "an element on its way before the first": (
         'kind = "corrupt_collective"\nindex = -1\nat.step = 3', "index: -1: must be at least 0"),
+    "a file outside of the checkpoint": (
+        'kind = "damage_file"\nfile = "../x"\nat.step = 3', "must be the name of a file"),
+    "a damage of another kind": (
+        'kind = "damage_file"\nfile = "x"\nhow = "rust"\nat.step = 3', "allowed: bit, page, empty, missing, stale"),
+    "a checkpoint before the first": (
+        'kind = "damage_file"\nfile = "x"\ncheckpoint = -1\nat.step = 3', "checkpoint: -1: must be at least 0"),
+    "a file at a collective": (
+        'kind = "damage_file"\nfile = "x"\nat.collective = 3', "does not understand it; allowed: failpoint or phase"),
+    "a link to somewhere else": ('kind = "move_latest"\nto = "nowhere"\nat.step = 3', "allowed: missing, dangling, be"),
     "a hit before the first": ('kind = "kill"\nat = { step = 3, hit = 0 }', "at.hit: 0: must be at least 1"),
 }  # fmt: skip
 

@@ -186,7 +186,7 @@ def acknowledged_survives(history: History, _: Baseline | None) -> Verdict:
         return verdict
     compared = len(_started(history)) if history.plan.acknowledged else 0
     for load in by_rank(history.of(Kind.LOAD)):
-        before = [e for e in saves if e.t_ns < load.t_ns]
+        before = [e for e in saves if e.t_ns < load.t_ns and not _is_damaged(history, e, load)]
         if not before:
             continue
         compared += 1
@@ -203,6 +203,13 @@ def acknowledged_survives(history: History, _: Baseline | None) -> Verdict:
     if not compared:
         return not_applicable("nothing was loaded after the first save")
     return valid(f"{compared} loads found the newest save that was reported done")
+
+
+def _is_damaged(history: History, save: Event, load: Event) -> bool:
+    """Whether a fault has damaged what was saved, by the time that it was to be loaded: no job can keep that."""
+    name = PurePath(save.data["path"]).name
+    damaged = [e for e in history.of(Kind.EFFECT) if e.data.get("damaged") == name]
+    return any(save.t_ns < e.t_ns < load.t_ns for e in damaged)
 
 
 def _lost_before(history: History) -> Verdict | None:

@@ -11,6 +11,7 @@ from harness.checks.records import listed
 from harness.faults import Fault
 from harness.faults.base import CollectiveFault, LoaderFault
 from harness.faults.batch import BatchFault
+from harness.faults.files import FilesFault
 from harness.faults.work import WorkFault
 from harness.history import Baseline, History
 from harness.wire import Event, Kind
@@ -26,7 +27,12 @@ def culprit_named(history: History, baseline: Baseline | None) -> Verdict:
         return not_applicable("no launch failed")
     undecided = None
     for cause in causes:
-        fired = [e for e in history.of(Kind.FAULT) if e.restart == cause.restart]
+        faults = history.plan.faults
+        fired = [
+            e
+            for e in history.of(Kind.FAULT)
+            if e.restart == cause.restart and not isinstance(faults[e.data["index"]], FilesFault)  # it ends no launch
+        ]
         if fired:
             if problem := _mistaken(history, cause, fired):
                 return invalid(

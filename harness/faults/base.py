@@ -5,6 +5,7 @@ A kind belongs to one family, which says what it acts on and which method a new 
 
     PointFault        an instant: a phase is entered, a failpoint is reached       ``fire()``
     LastingFault      entering a phase, in each of several updates                 ``act()``
+    FilesFault        the files of checkpoints (``harness.faults.files``)          ``damage(root)``
     CollectiveFault   one collective call                                          ``replace(call)``
     LoaderFault       one epoch of a DataLoader                                    ``length(batches)``
     BatchFault        one batch that a DataLoader read (``harness.faults.batch``)  ``read(reading)``

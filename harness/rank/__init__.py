@@ -10,6 +10,7 @@ the controller. In the order of a run's life:
     recorder      one JSON line per event
     triggers      which planned fault fires at which point
     collectives   sees and replaces every collective
+    bad_calls     what a fault does with one collective call
     steps         global step, phases, digests after each update
     scalers       the scale of each GradScaler
     batches       which of the batches handed out an update trains on

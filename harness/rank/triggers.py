@@ -14,11 +14,13 @@ from typing import Any, Generic, TypeVar
 
 from harness.faults.base import At, CollectiveFault, Fault, LastingFault, LoaderFault, PointFault, WriteFault
 from harness.faults.batch import BatchFault
+from harness.faults.files import FilesFault
 from harness.faults.work import WorkFault, WorkPlace
 from harness.rank.recorder import Recorder
-from harness.wire import Kind, Phase, rank_dir
+from harness.wire import CHECKPOINTS, Kind, Phase, rank_dir
 
 MEETING_POLL_S = 0.001
+_AT_INSTANTS = (PointFault, LastingFault, FilesFault)
 F = TypeVar("F", bound=Fault)
 
 
@@ -89,31 +91,32 @@ class Triggers:
         """A phase was entered."""
         for armed in self._armed:
             fault, at = armed.fault, armed.fault.at
-            if (
-                not isinstance(fault, PointFault | LastingFault)
-                or at.failpoint is not None
-                or at.collective is not None
-            ):
+            if not isinstance(fault, _AT_INSTANTS) or at.failpoint is not None or at.collective is not None:
                 continue
-            if is_hit := self._hit(armed, at.hit, at.step in (None, step) and at.phase in (None, phase)):
+            if self._hit(armed, at.hit, at.step in (None, step) and at.phase in (None, phase)):
                 self._fire(armed, f"on entering {phase} of step {step}")
-            if isinstance(fault, LastingFault):
-                if is_hit:
-                    armed.acts = {(step + n, phase) for n in range(fault.lasts())}
-                if (step, phase) in armed.acts:
-                    Fired(fault, armed.index, self._recorder).tell(**fault.act())
-            elif is_hit:
-                fault.fire()
+                self._act(armed)
+            if isinstance(fault, LastingFault) and (step, phase) in armed.acts:
+                Fired(fault, armed.index, self._recorder).tell(**fault.act())
 
     def at_failpoint(self, name: str) -> None:
         """A failpoint was reached, such as ``ckpt.manifest.rename:before``."""
         for armed in self._armed:
             at = armed.fault.at
-            if isinstance(armed.fault, PointFault) and self._hit(
+            if isinstance(armed.fault, _AT_INSTANTS) and self._hit(
                 armed, at.hit, at.failpoint == name and self._is_here(at)
             ):
                 self._fire(armed, f"at {name}")
-                armed.fault.fire()
+                self._act(armed)
+
+    def _act(self, armed: _Armed) -> None:
+        fault, recorder = armed.fault, self._recorder
+        if isinstance(fault, PointFault):
+            fault.fire()
+        elif isinstance(fault, FilesFault):
+            Fired(fault, armed.index, recorder).tell(**fault.damage(self._run_dir / CHECKPOINTS))
+        elif isinstance(fault, LastingFault):
+            armed.acts = {(recorder.step + n, recorder.phase) for n in range(fault.lasts())}
 
     def at_write(self, name: str, size_bytes: int) -> int | None:
         """How much of this write may reach the file before the process dies; None if it is left alone."""
