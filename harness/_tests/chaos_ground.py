@@ -8,7 +8,7 @@ from harness.chaos.job import Ground, Job
 from harness.history import Baseline
 
 EPOCH = 4  # updates
-CALLS: dict[str, list[list[Any]]] = {"backward": [["all_reduce", "SUM", 8, "float32"]] * 2}
+CALLS: dict[str, list[list[Any]]] = {"backward": [["all_reduce", "SUM", size, "float32"] for size in (8, 5)]}
 
 
 def ground(job: Job, *, scaler: str = "None", buffers_change: bool = False) -> Ground:

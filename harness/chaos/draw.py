@@ -16,8 +16,9 @@ from typing import Any, Literal
 from harness.chaos.job import KEPT_CHECKPOINTS, NUM_RANKS, Ground, GroundOf, Job, draw_job
 from harness.checkpoint.points import FAILPOINTS
 from harness.faults import KINDS, At, Fault
-from harness.faults.base import LoaderFault, PointFault, Target, WriteFault
+from harness.faults.base import CollectiveFault, LastingFault, LoaderFault, PointFault, Target, WriteFault
 from harness.faults.batch import BatchFault
+from harness.faults.files import FilesFault
 from harness.faults.repeat_batch import RepeatBatch
 from harness.faults.work import WorkFault
 from harness.scenario import Scenario
@@ -160,7 +161,7 @@ def _target(rng: Random, kind: type[Fault], at: At, ground: Ground, launch: Laun
     if at.failpoint is not None and FAILPOINTS[at.failpoint.partition(":")[0]].writer == "rank0":
         return 0
     one = rng.randrange(ground.job.ranks)
-    if issubclass(kind, PointFault) and rng.random() < 0.2:
+    if issubclass(kind, PointFault) and not kind.needs_peers and rng.random() < 0.2:
         several: list[Target] = ["all", "nonzero", "last"]
         return rng.choice(several)
     return one
@@ -172,6 +173,10 @@ def _is_possible(fault: Fault, ground: Ground, launch: Launch) -> bool:
         for rank in fault.targets(ground.job.ranks)
     ):
         return False
+    if isinstance(fault, CollectiveFault) and fault.at.collective is not None and fault.at.step is not None:
+        every = [ground.calls(rank, fault.at.step) for rank in fault.targets(ground.job.ranks)]
+        if not all(fault.acts_on(calls, fault.at.collective) for calls in every):
+            return False
     return not problems(ground.job.scenario(max_restarts=launch.restart, fault=(fault,)))
 
 
@@ -192,6 +197,10 @@ def _place(rng: Random, kind: type[Fault], ground: Ground, launch: Launch, until
         return _failpoint(rng, saves, job, restart, is_torn=True)
     if issubclass(kind, WorkFault) and kind.acts_in == "save":
         return At(step=rng.choice(saves), restart=restart) if saves else None
+    if issubclass(kind, FilesFault):
+        return _after_two_saves(rng, steps, job, restart)
+    if issubclass(kind, LastingFault) or kind.needs_peers:  # the next update is slow as well, or waited for
+        return At(step=rng.choice(steps[:-1]), phase=rng.choice(TRAINING), restart=restart) if steps[:-1] else None
     if issubclass(kind, RepeatBatch):
         steps = [step for step in steps[1:] if step not in ground.epoch_starts] if ground.epoch_starts else []
     if issubclass(kind, BatchFault | WorkFault):
@@ -215,6 +224,12 @@ def _place(rng: Random, kind: type[Fault], ground: Ground, launch: Launch, until
             name = f"{rng.choice(loads)}:{rng.choice(('before', 'after'))}"
             forms += [At(failpoint=name, restart=restart)]
     return rng.choice(forms) if forms else None
+
+
+def _after_two_saves(rng: Random, steps: Sequence[int], job: Job, restart: int) -> At | None:
+    """Where the older one is left to load, if the newer one is damaged; a restart may have loaded either."""
+    within = [step for step in steps if sum(saved < step for saved in job.saved()) >= 2]
+    return At(step=rng.choice(within), phase="forward", restart=restart) if within and not restart else None
 
 
 def _epoch(rng: Random, ground: Ground, launch: Launch) -> At | None:

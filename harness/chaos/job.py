@@ -68,8 +68,12 @@ class Ground:
     job: Job
     baseline: Baseline
 
+    def calls(self, rank: int, step: int) -> list[Any]:
+        """(operation, reduce operation, number of elements, dtype) of each collective of an update, in order."""
+        return [call for calls in self._phases(rank, step).values() for call in calls]
+
     def num_collectives(self, rank: int, step: int) -> int:
-        return sum(len(calls) for calls in self._phases(rank, step).values())
+        return len(self.calls(rank, step))
 
     def phase_of_collective(self, rank: int, step: int, number: int) -> str:
         """The phase of the ``number``-th collective of a step, from 1; empty where nothing is on record."""

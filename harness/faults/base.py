@@ -149,6 +149,7 @@ class Fault:
         level: the level of the field's fault model.
         places: the fields of ``At`` that this kind understands, beside ``restart`` and ``hit``.
         needs: what the script must have for the fault to change anything.
+        needs_peers: it ends only because other ranks wait for this one, and give up.
         certifies: what a pass says; one sentence for the README's table.
         does_not_certify: what a pass does not say.
         drawn: values that chaos draws a field from. A field of a Literal that is not listed is drawn from all of it;
@@ -165,6 +166,7 @@ class Fault:
     does_not_certify: ClassVar[str]
     drawn: ClassVar[Mapping[str, Sequence[Any]]] = {}
     needs: ClassVar[frozenset[Need]] = frozenset()
+    needs_peers: ClassVar[bool] = False
 
     kind: str
     rank: Target
@@ -257,6 +259,14 @@ class CollectiveFault(Fault):
     @property
     def findings(self) -> tuple[Finding, ...]:
         return (Finding(guarantee="CollectivesAgree", names_rank=True, names_step=True),)
+
+    def acts_on(self, calls: Sequence[Sequence[Any]], number: int) -> bool:
+        """Whether it changes anything if the ``number``-th, from 1, of an update's calls is the one.
+
+        Args:
+            calls: (operation, reduce operation, number of elements, dtype) of each, in order.
+        """
+        return True
 
     def replace(self, call: Call) -> Any:
         """Act in place of the collective; returns the work handle that the training code gets."""

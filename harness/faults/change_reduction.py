@@ -26,8 +26,13 @@ class ChangeReduction(CollectiveFault):
         "that all ranks reduce by the right one: where all use it, nothing differs between them"
     )
 
+    drawn: ClassVar = {"reduce_op": ("MIN", "MAX", "PRODUCT")}  # gloo has no AVG
+
     kind: Literal["change_reduction"] = "change_reduction"
     reduce_op: Literal["SUM", "AVG", "PRODUCT", "MIN", "MAX"] = "MAX"
+
+    def acts_on(self, calls: Sequence[Sequence[Any]], number: int) -> bool:
+        return calls[number - 1][1] not in (None, self.reduce_op)
 
     def replace(self, call: Call) -> Any:
         return call.issue_reduced_by(self.reduce_op)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
-from harness.faults.base import Call, CollectiveFault, Side
+from harness.faults.base import UNLIKE_THE_BASELINE, Call, CollectiveFault, Finding, Side
 from harness.faults.flip_bit import MAX_BIT
 from harness.faults.work import not_changed
 from harness.wire import Event
@@ -32,6 +32,8 @@ class CorruptCollective(CollectiveFault):
     )
     does_not_certify: ClassVar = "which rank sent a wrong value: when it is summed up all ranks have it alike"
 
+    drawn: ClassVar = {"index": (0, 1), "bit": (12, 22, 24, 31)}  # of float32
+
     kind: Literal["corrupt_collective"] = "corrupt_collective"
     side: Side = "received"
     index: int = 0
@@ -44,6 +46,20 @@ class CorruptCollective(CollectiveFault):
         if self.index < 0:
             found.append(("index", "must be at least 0"))
         return found
+
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        if self.side == "received":
+            return (Finding(guarantee="ReplicasAgree", names_rank=True, names_step=True),)
+        return UNLIKE_THE_BASELINE
+
+    @property
+    def may_vanish(self) -> bool:
+        return True  # an optimizer that divides by the gradient's size may round a low bit away
+
+    def acts_on(self, calls: Sequence[Sequence[Any]], number: int) -> bool:
+        _, reduce_op, numel, dtype = calls[number - 1]
+        return reduce_op is not None and self.index < numel and dtype == "float32"
 
     def replace(self, call: Call) -> Any:
         return call.issue_flipped(self.side, self.index, self.bit)

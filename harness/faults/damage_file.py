@@ -27,6 +27,11 @@ class DamageFile(FilesFault):
     certifies: ClassVar = "a checkpoint that was damaged after it was done is found out, and an older one is loaded"
     does_not_certify: ClassVar = "that damage is found before it matters: nobody reads a checkpoint until the next load"
 
+    drawn: ClassVar = {
+        "file": ("model.pt", "MANIFEST.json", "COMPLETE"),
+        "how": ("bit", "page", "empty", "missing", "stale"),
+    }
+
     kind: Literal["damage_file"] = "damage_file"
     file: str
     how: Literal["bit", "page", "empty", "missing", "stale"] = "bit"

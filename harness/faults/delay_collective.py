@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
-from harness.faults.base import Call, CollectiveFault, effect_of
+from harness.faults.base import Call, CollectiveFault, Finding, effect_of
 from harness.wire import Event
 
 
@@ -25,6 +25,8 @@ class DelayCollective(CollectiveFault):
     certifies: ClassVar = "a delay shorter than the timeout changes nothing; a longer one names the rank that was late"
     does_not_certify: ClassVar = "that the network itself bridges a loss: nothing is lost here, it is only sent late"
 
+    drawn: ClassVar = {"duration_s": (0.05, 0.3)}
+
     kind: Literal["delay_collective"] = "delay_collective"
     duration_s: float
 
@@ -32,6 +34,10 @@ class DelayCollective(CollectiveFault):
         if not 0 < self.duration_s < math.inf:
             return [("duration_s", "must be a number of seconds above 0, and finite")]
         return []
+
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        return ()
 
     def replace(self, call: Call) -> Any:
         started_s = time.monotonic()

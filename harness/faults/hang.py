@@ -32,6 +32,9 @@ class Hang(PointFault):
     certifies: ClassVar = "a rank that stands still is named, and its peers end in bounded time"
     does_not_certify: ClassVar = "that a launcher ends it soon: torchrun waits 30 s for one that is stopped"
 
+    drawn: ClassVar = {"how": ("loop", "lock")}  # torchrun waits 30 s for one that is stopped
+    needs_peers: ClassVar = True
+
     kind: Literal["hang"] = "hang"
     how: Literal["stopped", "loop", "lock"] = "loop"
 

@@ -30,6 +30,9 @@ class RetypeCollective(CollectiveFault):
     kind: Literal["retype_collective"] = "retype_collective"
     dtype: Literal["float16", "bfloat16", "float32", "float64", "int32", "int64", "uint8"]
 
+    def acts_on(self, calls: Sequence[Sequence[Any]], number: int) -> bool:
+        return bool(calls[number - 1][3] != self.dtype)
+
     def replace(self, call: Call) -> Any:
         return call.issue_in(self.dtype)
 

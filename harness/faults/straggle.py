@@ -26,6 +26,8 @@ class Straggle(LastingFault):
     certifies: ClassVar = "a slow rank changes nothing but time; one slower than the timeout is named"
     does_not_certify: ClassVar = "that anyone notices a slow rank that keeps within the timeout: all wait for it"
 
+    drawn: ClassVar = {"duration_s": (0.05, 0.3), "updates": (1, 2)}
+
     kind: Literal["straggle"] = "straggle"
     duration_s: float
     updates: int = 1

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
-from harness.faults.base import Call, CollectiveFault, effect_of
+from harness.faults.base import Call, CollectiveFault, Finding, effect_of
 from harness.wire import Event
 
 
@@ -24,6 +24,18 @@ class SwapCollective(CollectiveFault):
     )
 
     kind: Literal["swap_collective"] = "swap_collective"
+
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        # The script went on with what it had before the call that was put off.
+        return (*super().findings, Finding(guarantee="ReplicasAgree"))
+
+    @property
+    def may_end_it_first(self) -> bool:
+        return True
+
+    def acts_on(self, calls: Sequence[Sequence[Any]], number: int) -> bool:
+        return number < len(calls) and calls[number] != calls[number - 1]
 
     def replace(self, call: Call) -> Any:
         return call.issue_after_the_next()
