@@ -185,9 +185,9 @@ TRAIN = """
 model = torch.nn.Linear(1, 1)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 def update(x):
-    optimizer.zero_grad()
     model({input}).sum().backward()
     optimizer.step()
+    optimizer.zero_grad()
 loader = DataLoader(torch.arange(100.0, 112.0).unsqueeze(1), 2)
 """
 LOOPS = {

@@ -16,7 +16,7 @@ import functools
 import gc
 import json
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 from typing import Any
 
@@ -190,7 +190,21 @@ def _told(returned: Mapping[str, tuple[int, str]]) -> dict[str, dict[str, Any]]:
 
 def has_failed_in_backward() -> bool:
     """Whether a reduction of the backward pass that an exception has left had failed."""
-    return any(work.is_completed() and not work.is_success() for work in reducing or ())
+    return any(map(_has_failed, reducing or ()))
+
+
+def _has_failed(work: Any) -> bool:
+    if work.is_completed():
+        return not work.is_success()
+    # Gloo's thread fails the future, at which the waiter wakes up, before it completes the work.
+    with suppress(RuntimeError):  # a backend without futures
+        future = work.get_future()
+        if future.done():
+            try:
+                future.value()
+            except RuntimeError:
+                return True
+    return False
 
 
 def release() -> None:

@@ -10,6 +10,7 @@ of about the same norm, and two gradients that differ have different sketches.
 from __future__ import annotations
 
 import copy
+import inspect
 import random
 import runpy
 import sys
@@ -292,7 +293,9 @@ def _dense(gradient: torch.Tensor) -> torch.Tensor:
 def _own_step(optimizer: torch.optim.Optimizer) -> str | None:
     """The class of a ``step`` that stands in front of another optimizer's; None if there is but one."""
     classes = [c for c in type(optimizer).__mro__ if c is not torch.optim.Optimizer and "step" in vars(c)]
-    return classes[0].__name__ if len(classes) > 1 else None
+    # torch wraps the step of each class that an optimizer is made of, an inherited one too: AdamW's is Adam's.
+    steps = {inspect.unwrap(vars(c)["step"]) for c in classes}
+    return classes[0].__name__ if len(steps) > 1 else None
 
 
 def _unwrapped(model: torch.nn.Module) -> torch.nn.Module:
