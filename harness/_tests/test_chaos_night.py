@@ -87,6 +87,7 @@ def test_a_night_passes_with_its_canary_found_and_keeps_no_run_that_passed(store
     assert {cell for cell, _ in counted} == set(places)
 
 
+@pytest.mark.slow
 def test_a_night_whose_canary_is_not_found_proves_nothing(store: Path) -> None:
     night = run_night(order(store, "no-canary", num_runs=1, canary=HEALTHY), io.StringIO())
     assert {trial.outcome for trial in night.trials} == {"passed"}
@@ -125,7 +126,7 @@ def test_the_canaries_are_planted_bugs_and_drawn_from_the_seed() -> None:
     assert not any(name.startswith("planted") for name in workloads())
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [pytest.param(signal.SIGINT, marks=pytest.mark.slow), signal.SIGTERM])
 def test_a_signal_ends_the_night_with_what_was_found_so_far(
     store: Path, tmp_path: Path, number: signal.Signals
 ) -> None:
@@ -178,6 +179,7 @@ def _is_small(seed: int, number: int) -> bool:
     return (job.workload, job.ranks) == ("ddp_mlp", 2)
 
 
+@pytest.mark.slow
 def test_the_workers_of_xdist_share_a_night(pytester: pytest.Pytester, store: Path) -> None:
     arguments = ["-m", "chaos", "-n", "2", "--chaos-runs", "2", "--chaos-store", str(store)]
     seed = next(seed for seed in itertools.count() if all(_is_small(seed, number) for number in range(2)))

@@ -25,7 +25,10 @@ from harness.plan import make_plan
 from harness.run import Session
 from harness.scenario import load_scenario
 
-pytestmark = pytest.mark.skipif(why_unavailable() is not None, reason=f"strace: {why_unavailable()}")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(why_unavailable() is not None, reason=f"strace: {why_unavailable()}"),
+]
 
 JOBS = Path(__file__).parents[2] / "workloads" / "planted" / "jobs"
 POWER_LOSS: tuple[ModelName, ...] = ("ext4-ordered",)  # only this harms it, all others fail when they are killed

@@ -14,6 +14,8 @@ from harness.plan import make_plan
 from harness.run import Result, Session
 from harness.scenario import load_scenario
 
+pytestmark = pytest.mark.slow
+
 HEAD = """
 title = "a fault at one collective of a job"
 workload = "ddp_mlp"

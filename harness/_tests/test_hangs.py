@@ -45,6 +45,7 @@ def on_deadline(history: History) -> Verdict:
     return GUARANTEES["EndsInTime"].check(history, None)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", WAYS)
 def test_on_the_deadline_the_stuck_rank_is_named_with_the_line_it_stands_at(run: Run, way: str) -> None:
     doing, state = WAYS[way]

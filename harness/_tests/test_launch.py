@@ -26,6 +26,7 @@ from harness.launch.warm import WarmLauncher
 from harness.plan import Expect, Plan, write_plan
 from harness.wire import Kind
 
+COLD = pytest.param("torchrun", marks=pytest.mark.slow)
 TRAIN = """
 dist.init_process_group("gloo")
 for _ in range(5):
@@ -44,7 +45,7 @@ def settle(condition: Callable[[], bool], within_s: float) -> bool:
     return True
 
 
-@pytest.mark.parametrize("kind", ["warm", "torchrun"])
+@pytest.mark.parametrize("kind", ["warm", COLD])
 def test_the_world_of_four_ranks_as_they_record_it(kind: str, tmp_path: Path) -> None:
     with LAUNCHERS[kind]() as launcher:
         history = make_run(launcher, tmp_path)(TRAIN, ranks=4)
@@ -152,7 +153,7 @@ def test_a_clean_run_leaves_nothing(run: Run, tmp_path: Path) -> None:
     assert [path for path in Path("/dev/shm").iterdir() if pids & set(re.findall(r"\d+", path.name))] == []
 
 
-@pytest.mark.parametrize("kind", ["warm", "torchrun"])
+@pytest.mark.parametrize("kind", ["warm", COLD])
 def test_when_the_controller_is_killed_its_run_ends_too(kind: str, tmp_path: Path) -> None:
     run_dir = tmp_path / "run"
     run_dir.mkdir()
@@ -215,7 +216,7 @@ STARTED = 'subprocess.Popen(["sleep", "90"], start_new_session=True)\n'
     [
         pytest.param("warm", FORKED, id="warm, a fork"),
         pytest.param("warm", STARTED, id="warm, a program"),
-        pytest.param("torchrun", FORKED, id="torchrun, a fork"),
+        pytest.param("torchrun", FORKED, id="torchrun, a fork", marks=pytest.mark.slow),
     ],
 )
 def test_a_supervisor_that_was_killed_leaves_nothing(kind: str, text: str, tmp_path: Path) -> None:

@@ -57,7 +57,9 @@ def surviving_digests(history: History) -> dict[tuple[int, int], dict[str, objec
     return {(e.rank, e.step): {name: e.data[name] for name in what} for e in history.of(Kind.UPDATE)}
 
 
-@pytest.mark.parametrize("title", SCENARIOS)
+@pytest.mark.parametrize(
+    "title", [title if "killed" in title else pytest.param(title, marks=pytest.mark.slow) for title in SCENARIOS]
+)
 def test_warm_and_cold_runs_agree(title: str, session: Session, tmp_path: Path) -> None:
     path = tmp_path / "scenario.toml"
     path.write_text(HEAD.format(title=title) + SCENARIOS[title])

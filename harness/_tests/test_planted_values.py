@@ -13,6 +13,8 @@ from harness.run import Session
 from harness.scenario import load_scenario
 from workloads import planted
 
+pytestmark = pytest.mark.slow
+
 FOLDER = Path(planted.__file__).parent
 
 

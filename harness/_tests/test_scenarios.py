@@ -74,6 +74,7 @@ def test_both_launchers_both_devices_and_more_than_two_ranks_are_used() -> None:
     assert max(scenario.ranks for scenario in loaded().values()) >= 4
 
 
+@pytest.mark.slow
 def test_without_its_faults_no_smoke_scenario_passes(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "pytest", str(SCENARIOS / "smoke"), "--disarm", "-m", "not gpu"]
     command += ["--chaos-store", str(tmp_path), "-p", "no:cacheprovider"]
