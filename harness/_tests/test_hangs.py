@@ -29,7 +29,7 @@ def train():
 train()
 """
 LOOP = "while True: pass"
-STOPPED = "os.kill(os.getpid(), signal.SIGSTOP)"
+STOPPED = "os.kill(os.getpid(), signal.SIGSTOP); signal.pause()  # continued, it stays where it is"
 LOCKED = "ctypes.PyDLL(None).sleep(60)  # C code that keeps the interpreter locked"
 THREAD = "t = threading.Thread(target=ctypes.PyDLL(None).sleep, args=(60,)); t.start(); t.join()"
 WAYS = {

@@ -149,4 +149,5 @@ def write_night(night: Night) -> Path:
     """Write report.json of a night; returns its path."""
     made = made_with(Path(__file__).parent)
     about = {"commit": made["commit"], "dirty": made["dirty"], "chaos": [night.to_json()]}
-    return write_report(night.order.runs_dir / REPORT_JSON, about, [trial.to_json() for trial in night.trials])
+    trials = sorted(night.trials, key=lambda trial: trial.number)  # which ends first is chance
+    return write_report(night.order.runs_dir / REPORT_JSON, about, [trial.to_json() for trial in trials])

@@ -45,6 +45,8 @@ class Hang(PointFault):
     def fire(self) -> None:
         if self.how == "stopped":
             os.kill(os.getpid(), signal.SIGSTOP)
+            while True:  # the harness continues it once it was told to end, to get its stacks
+                signal.pause()
         elif self.how == "lock":
             _wait_in_c()
         else:
