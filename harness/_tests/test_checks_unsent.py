@@ -88,6 +88,16 @@ def test_a_peer_that_aborts_in_the_call_is_a_victim_also_before_anyone_has_left(
     assert (cause.how, cause.rank, cause.step) == ("skipped", 1, 3), cause
 
 
+def test_it_is_named_where_the_peer_sent_it_and_not_where_the_next_call_was_made() -> None:
+    """A script that does not look at what came back goes on, and counts in the next update."""
+    story = run(ranks=2, expect="stops").start().updates(1, 3)
+    returned = {"world": {"calls": 5, "last": "all_reduce"}}
+    story.collective(0, step=4, phase="load_batch", numel=2, returned=returned)
+    history = story.collective(1).cut_off(1).ended_by_launcher(0).history(1)
+    (cause,) = diagnose(history)
+    assert (cause.how, cause.rank, cause.step, cause.phase) == ("skipped", 0, 3, "backward"), cause
+
+
 def another_operation_at_the_peer() -> Story:
     """The peer has gone on: what it sent next is not what was left out."""
     story = in_a_save(2, sent=1, peers=1)

@@ -181,7 +181,8 @@ def _explain(
 def _left_out(restart: int, group: str, sent: Sent, unsent: Unsent) -> Deviation:
     """What a rank came back from and never sent, after all that it had sent by then, as a deviation."""
     index = unsent.sent
-    others = [(rank, event) for rank, events in sent.items() if (event := _at(events, index)) is not None]
+    theirs = {rank: events for rank, events in sent.items() if rank != unsent.rank}  # what it sent itself comes after
+    others = [(rank, event) for rank, events in theirs.items() if (event := _at(events, index)) is not None]
     for rank, _ in others:
         index = min(index, trace_back(sent, unsent.rank, rank, unsent.sent))
     # A peer may not have come to it, or have gone on to something else.
