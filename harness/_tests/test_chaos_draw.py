@@ -11,7 +11,7 @@ import pytest
 from harness._tests.chaos_ground import ground, rich_ground
 from harness.chaos.budget import numbers
 from harness.chaos.draw import draw
-from harness.chaos.job import Job, workloads
+from harness.chaos.job import Ground, Job, workloads
 from harness.chaos.place import phase_of
 from harness.faults import KINDS
 from harness.scenario import Scenario
@@ -97,3 +97,22 @@ def test_a_collective_that_is_drawn_is_on_record() -> None:
             if fault.at.collective is not None and fault.at.step is not None:
                 for rank in fault.targets(scenario.ranks):
                     assert fault.at.collective <= here.num_collectives(rank, fault.at.step)
+
+
+def test_an_overflow_is_not_drawn_where_one_may_come_by_itself() -> None:
+    def after_an_overflow(job: Job) -> Ground:
+        return ground(job, scaler="[[65536.0, 0]]")
+
+    def counting(job: Job) -> Ground:
+        return ground(job, scaler="[[65536.0, 3]]")
+
+    kinds = [
+        {fault.kind for n in range(MANY) for fault in draw(3, n, on).faults} for on in (after_an_overflow, counting)
+    ]
+    assert ["overflow" in drawn for drawn in kinds] == [False, True]
+
+
+def test_what_a_restart_may_send_otherwise_is_replaced_only_by_what_acts_on_any_call() -> None:
+    later = {fault.kind for scenario in DRAWN for fault in scenario.faults if fault.at.restart and fault.at.collective}
+    assert later
+    assert later.isdisjoint({"change_reduction", "retype_collective", "swap_collective", "corrupt_collective"})

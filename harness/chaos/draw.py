@@ -19,6 +19,7 @@ from harness.faults import KINDS, At, Fault
 from harness.faults.base import CollectiveFault, LastingFault, LoaderFault, PointFault, Target, WriteFault
 from harness.faults.batch import BatchFault
 from harness.faults.files import FilesFault
+from harness.faults.overflow import Overflow
 from harness.faults.repeat_batch import RepeatBatch
 from harness.faults.work import WorkFault
 from harness.scenario import Scenario
@@ -174,9 +175,13 @@ def _is_possible(fault: Fault, ground: Ground, launch: Launch) -> bool:
     ):
         return False
     if isinstance(fault, CollectiveFault) and fault.at.collective is not None and fault.at.step is not None:
+        if fault.at.restart and type(fault).acts_on is not CollectiveFault.acts_on:
+            return False  # DDP lays out its buckets anew then: which call is the k-th is not on record
         every = [ground.calls(rank, fault.at.step) for rank in fault.targets(ground.job.ranks)]
         if not all(fault.acts_on(calls, fault.at.collective) for calls in every):
             return False
+    if isinstance(fault, Overflow) and fault.at.step is not None and ground.may_overflow(fault.at.step):
+        return False
     return not problems(ground.job.scenario(max_restarts=launch.restart, fault=(fault,)))
 
 

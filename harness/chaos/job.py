@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -74,6 +75,11 @@ class Ground:
 
     def num_collectives(self, rank: int, step: int) -> int:
         return len(self.calls(rank, step))
+
+    def may_overflow(self, step: int) -> bool:
+        """Whether an attempt at this update may overflow without a fault: its scaler has just begun to count anew."""
+        kept = json.loads(self.baseline.updates.get(0, {}).get(step, {}).get("scaler", "None").replace("None", "null"))
+        return isinstance(kept, list) and any(count == 0 for _, count in kept)
 
     def phase_of_collective(self, rank: int, step: int, number: int) -> str:
         """The phase of the ``number``-th collective of a step, from 1; empty where nothing is on record."""
