@@ -18,6 +18,7 @@ nothing is not a fault that fired.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal, Protocol
@@ -291,6 +292,11 @@ class WriteFault(Fault):
     def part(self, size_bytes: int) -> int:
         """How many bytes of this write reach the file before the process is killed."""
         raise NotImplementedError
+
+
+def not_a_duration(field_name: str, value_s: float) -> list[tuple[str, str]]:
+    """What is wrong with a field that says how long something takes, in seconds; empty if nothing is."""
+    return [] if 0 < value_s < math.inf else [(field_name, "must be a number of seconds above 0, and finite")]
 
 
 def work_after(fault: Fault, after: Sequence[Event]) -> str | None:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
-from harness.faults.base import Call, CollectiveFault, Finding, effect_of
+from harness.faults.base import Call, CollectiveFault, Finding, effect_of, not_a_duration
 from harness.wire import Event
 
 
@@ -31,9 +30,7 @@ class DelayCollective(CollectiveFault):
     duration_s: float
 
     def problems(self) -> list[tuple[str, str]]:
-        if not 0 < self.duration_s < math.inf:
-            return [("duration_s", "must be a number of seconds above 0, and finite")]
-        return []
+        return not_a_duration("duration_s", self.duration_s)
 
     @property
     def findings(self) -> tuple[Finding, ...]:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import math
 import os
 import signal
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from harness.faults.base import PointFault, work_after
+from harness.faults.base import PointFault, not_a_duration, work_after
 from harness.faults.grace import kill_after
 from harness.wire import Event, Kind
 
@@ -44,9 +43,7 @@ class Kill(PointFault):
             return []
         if self.signal not in ASKING:
             return [("grace_s", f"{self.signal} asks for nothing; a grace period is for {', '.join(ASKING)}")]
-        if not 0 < self.grace_s < math.inf:
-            return [("grace_s", "must be a number of seconds above 0, and finite")]
-        return []
+        return not_a_duration("grace_s", self.grace_s)
 
     @property
     def ends_rank(self) -> bool:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
-from harness.faults.base import Ends, Finding, effect_of
+from harness.faults.base import Ends, Finding, effect_of, not_a_duration
 from harness.faults.batch import BatchFault, Reading, not_handed_out
 from harness.wire import Event
 
@@ -39,9 +38,7 @@ class StalledRead(BatchFault):
         return ()
 
     def problems(self) -> list[tuple[str, str]]:
-        if not 0 < self.duration_s < math.inf:
-            return [("duration_s", "must be a number of seconds above 0, and finite")]
-        return []
+        return not_a_duration("duration_s", self.duration_s)
 
     def read(self, reading: Reading) -> Any:
         started_s = time.monotonic()

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from harness.faults.base import LastingFault, effects_of
+from harness.faults.base import LastingFault, effects_of, not_a_duration
 from harness.wire import Event, Kind
 
 
@@ -33,9 +32,7 @@ class Straggle(LastingFault):
     updates: int = 1
 
     def problems(self) -> list[tuple[str, str]]:
-        found = []
-        if not 0 < self.duration_s < math.inf:
-            found.append(("duration_s", "must be a number of seconds above 0, and finite"))
+        found = not_a_duration("duration_s", self.duration_s)
         if self.updates < 1:
             found.append(("updates", "must be at least 1"))
         return found
