@@ -116,3 +116,8 @@ def test_what_a_restart_may_send_otherwise_is_replaced_only_by_what_acts_on_any_
     later = {fault.kind for scenario in DRAWN for fault in scenario.faults if fault.at.restart and fault.at.collective}
     assert later
     assert later.isdisjoint({"change_reduction", "retype_collective", "swap_collective", "corrupt_collective"})
+
+
+def test_where_gradients_accumulate_none_is_spoiled_as_if_it_were_reduced() -> None:
+    drawn = [fault for n in range(MANY) for fault in draw(3, n, ground, "lm_tokens").faults if fault.kind == "overflow"]
+    assert {fault.gradient for fault in drawn} == {"local"}  # type: ignore[attr-defined]

@@ -180,8 +180,10 @@ def _is_possible(fault: Fault, ground: Ground, launch: Launch) -> bool:
         every = [ground.calls(rank, fault.at.step) for rank in fault.targets(ground.job.ranks)]
         if not all(fault.acts_on(calls, fault.at.collective) for calls in every):
             return False
-    if isinstance(fault, Overflow) and fault.at.step is not None and ground.may_overflow(fault.at.step):
-        return False
+    if isinstance(fault, Overflow) and fault.at.step is not None:
+        is_as_told = fault.gradient == "local" or not ground.accumulates
+        if ground.may_overflow(fault.at.step) or not is_as_told:
+            return False
     return not problems(ground.job.scenario(max_restarts=launch.restart, fault=(fault,)))
 
 

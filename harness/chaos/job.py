@@ -22,6 +22,7 @@ NUM_RANKS = (2, 2, 2, 3, 4)
 LENGTHS = ((8, 2), (12, 5))  # updates, updates between two saves; few, since each job has to be run without faults
 _SLOW = frozenset({"ddp_digits"})  # it evaluates a whole data set between updates
 _WITHOUT_FLOATS = frozenset({"lm_tokens"})  # its batches are tokens
+_ACCUMULATES = frozenset({"lm_tokens"})  # the first backward of an update of its is reduced with the last
 
 
 @dataclass(frozen=True, kw_only=True, order=True)
@@ -75,6 +76,11 @@ class Ground:
 
     def num_collectives(self, rank: int, step: int) -> int:
         return len(self.calls(rank, step))
+
+    @property
+    def accumulates(self) -> bool:
+        """Whether what one backward leaves on a rank alone is still to be reduced over all."""
+        return self.job.workload in _ACCUMULATES
 
     def may_overflow(self, step: int) -> bool:
         """Whether an attempt at this update may overflow without a fault: its scaler has just begun to count anew."""

@@ -15,7 +15,8 @@ from harness.wire import Event
 class Overflow(WorkFault):
     """One backward of the rank ends with gradients that are not finite, before anything unscales or clips them.
 
-    ``reduced``: after the reduction, on this rank alone: its gradient scaler skips the update and no other does.
+    ``reduced``: after the reduction, on this rank alone: its gradient scaler skips the update and no other does. A
+    backward in ``no_sync`` reduces nothing, and what it leaves is carried to all ranks by the next that does.
     ``local``: before it, as a loss that overflows: DDP's sum carries it to all ranks, and they skip together.
 
     Attributes:
