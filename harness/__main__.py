@@ -98,7 +98,12 @@ def _parser() -> argparse.ArgumentParser:
     schema.set_defaults(command=_schema)
 
     mutants = commands.add_parser("mutants", help="run every planted bug and print which check caught it")
-    mutants.add_argument("of", nargs="?", choices=["bugs", "savers"], help="of scripts, or of savers (default: both)")
+    mutants.add_argument(
+        "of",
+        nargs="?",
+        choices=["bugs", "savers", "chaos"],
+        help="of scripts, or of savers (default: both); chaos: of scripts, under drawn faults in place of chosen ones",
+    )
     mutants.add_argument("--jobs", type=int, metavar="N", help="how many scripts at a time (default: one a core)")
     mutants.set_defaults(command=_mutants)
 
@@ -157,13 +162,19 @@ def _schema(_: argparse.Namespace) -> int:
 
 
 def _mutants(options: argparse.Namespace) -> int:
+    from harness.chaos.planted import try_planted
     from harness.mutants import line, planted_files, summary, thin, try_all, try_savers
 
     def show(row: Row) -> None:
         print(line(row), flush=True)
 
-    rows = try_all(planted_files(), show, options.jobs) if options.of != "savers" else []
-    rows += try_savers(show) if options.of != "bugs" else []
+    rows: list[Row] = []
+    if options.of == "chaos":
+        rows += try_planted(planted_files(), show, options.jobs)
+    if options.of in (None, "bugs"):
+        rows += try_all(planted_files(), show, options.jobs)
+    if options.of in (None, "savers"):
+        rows += try_savers(show)
     too_few = thin(rows) if options.of != "savers" else []
     print("\n".join(summary(rows, too_few)))
     return OK if all(row.passed for row in rows) and not too_few else BROKEN

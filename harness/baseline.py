@@ -25,7 +25,7 @@ from harness.plan import Effect, Expect, Plan, write_plan
 from harness.wire import BASELINE_JSON, Event, Kind
 
 RECHECK_EVERY = 50
-FORMAT = 8  # of what is kept; raise it with every change of what a baseline holds
+FORMAT = 9  # of what is kept; raise it with every change of what a baseline holds
 _DIGESTS = ("params", "optimizer", "buffers")
 
 Launch = Callable[[Plan, Path], None]
@@ -128,9 +128,26 @@ def make_baseline(history: History) -> Baseline:
         collectives=collectives,
         magnitudes=magnitudes,
         starts=starts,
+        epochs={event.step: event.data["epoch"] for event in history.of(Kind.UPDATE, rank=0, restart=0)},
+        phases=_phases(history),
+        saves={rank: _steps(history.of(Kind.SAVE_START, rank=rank, restart=0)) for rank in finals},
+        foreign_saves={rank: _steps(history.of(Kind.FOREIGN_SAVE, rank=rank, restart=0)) for rank in finals},
         effects=history.effects,
         reason=reason,
     )
+
+
+def _phases(history: History) -> dict[str, list[int]]:
+    """Of each phase the steps in which every rank entered it."""
+    entered: dict[str, list[set[int]]] = {}
+    for rank in history.ranks:
+        for event in history.of(Kind.PHASE, rank=rank, restart=0):
+            entered.setdefault(event.phase, [set() for _ in history.ranks])[rank].add(event.step)
+    return {phase: sorted(set.intersection(*steps)) for phase, steps in entered.items()}
+
+
+def _steps(events: Sequence[Event]) -> list[int]:
+    return sorted({event.step for event in events})
 
 
 def _end(history: History) -> str:
@@ -267,8 +284,8 @@ def _from_json(raw: dict[str, Any]) -> Baseline:
         raw[name] = {
             int(rank): {int(step): value for step, value in steps.items()} for rank, steps in raw[name].items()
         }
-    for name in ("starts", "finals"):
-        raw[name] = {int(rank): digests for rank, digests in raw[name].items()}
+    for name in ("starts", "finals", "epochs", "saves", "foreign_saves"):
+        raw[name] = {int(number): value for number, value in raw[name].items()}
     raw["effects"] = effects_from_json(raw.get("effects", ()))
     raw["magnitudes"] = tuple(tuple(values) for values in raw["magnitudes"])
     return Baseline(**raw)

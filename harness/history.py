@@ -79,6 +79,9 @@ class Baseline:
         updates: per rank, per step: the digests of the state after that update (``params optimizer buffers``, and
             ``rng`` if the random generators repeat themselves from run to run).
         starts: per rank the digests of the state before the first update (``params optimizer buffers``).
+        epochs: of each update of rank 0 the pass over the data that it is made in, from 0; None: unknown.
+        phases: of each phase the steps in which every rank entered it.
+        saves, foreign_saves: per rank the steps after which it saved, with the checkpoint store and with other code.
         sample_ids: per rank, per step: the sample ids of that update, None if unknown.
         collectives: per rank, per step, per phase: what it sent, in order: (op, reduce_op, numel, dtype).
         magnitudes: of rank 0's final parameters: (name, number of elements, sum, L2 norm).
@@ -94,6 +97,10 @@ class Baseline:
     magnitudes: tuple[tuple[str, int, float, float], ...] = ()
     starts: Mapping[int, Mapping[str, str]] = field(default_factory=dict)
     finals: Mapping[int, Mapping[str, str]] = field(default_factory=dict)
+    epochs: Mapping[int, int | None] = field(default_factory=dict)
+    phases: Mapping[str, Sequence[int]] = field(default_factory=dict)
+    saves: Mapping[int, Sequence[int]] = field(default_factory=dict)
+    foreign_saves: Mapping[int, Sequence[int]] = field(default_factory=dict)
     effects: tuple[Found, ...] = ()
     reason: str = ""
 

@@ -49,6 +49,7 @@ class Row:
         expected: the guarantees that must be found broken, or the verdicts of a saver's states; empty for a control.
         passed: the bug was caught under its name, or the control raised no alarm.
         found: what was found, in a line.
+        num_runs: how many it took.
     """
 
     name: str
@@ -56,6 +57,7 @@ class Row:
     passed: bool
     found: str
     duration_s: float
+    num_runs: int = 1
 
     @property
     def is_control(self) -> bool:
@@ -166,6 +168,7 @@ def line(row: Row) -> str:
     mark = {(False, True): "caught", (False, False): "MISSED", (True, True): "silent", (True, False): "FALSE ALARM"}
     what = ", ".join(row.expected) or "healthy"
     text = f"{mark[row.is_control, row.passed]:<11} {what:<22} {row.name:<36} {row.duration_s:5.1f} s"
+    text += f"  {row.num_runs} runs" if row.num_runs > 1 else ""
     return text if row.passed else f"{text}\n            {row.found}"
 
 

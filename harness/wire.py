@@ -81,7 +81,8 @@ class Kind(StrEnum):
     LOADER_END = "loader_end"
     # at issue: group, call (from 1 in this group), op, reduce_op, numel, dtype, root, site ("file:line"); faulted
     # ("skipped": asked for and not sent, "extra": sent and not asked for) only where a fault acted; aside (true) only
-    # if a Python thread beside the training sent it: where the training was meanwhile is chance; implied (true) only if
+    # if a Python thread beside the training sent it: where the training was meanwhile is chance; left_out (how many
+    # updates gradient scalers have left out so far) only if any; implied (true) only if
     # no function of torch.distributed was called for it: DDP sends its buckets and buffers so; returned (as of
     # EXCEPTION) only if the script came back from more calls of this group than were sent before this one
     COLLECTIVE = "collective"
@@ -105,6 +106,8 @@ class Kind(StrEnum):
     SAVE_END = "save_end"
     # path, error, ranks (on which it failed; empty: nobody's alone)
     SAVE_ERROR = "save_error"
+    # the same of a load; path is the root
+    LOAD_ERROR = "load_error"
     # judged by the harness, not the store: root, entries [{name, step, verdict, reason, manifest}], why
     INVENTORY = "inventory"
     # path (None: nothing there), loaded_step, manifest, candidates [{name, step, verdict, reason}]
@@ -119,8 +122,9 @@ class Kind(StrEnum):
     FAULT = "fault"
     # what a fault of data or logic did, as measured where it acted: index, fault, and its own fields (harness.faults)
     EFFECT = "effect"
-    # what left the training script: type, message, site, in_collective (bool), returned (group -> {calls, last}: how
-    # many collectives and messages the script came back from without an error, and what the last one was)
+    # what left the training script: type, message, site, in_collective (bool), returned (group -> {calls, last,
+    # raised}: how many collectives and messages the script came back from without an error, what the last one was, and
+    # how many raised one)
     EXCEPTION = "exception"
     # the script ended by itself: code; params, optimizer, buffers, magnitudes (if it had a model); returned (as above);
     # threads, sources; at_once (true, only if by os._exit: past the interpreter's own end)

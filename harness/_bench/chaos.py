@@ -9,6 +9,7 @@ from pathlib import Path
 
 from harness._bench.row import Row
 from harness.chaos.finding import pin_down
+from harness.chaos.job import JobSource
 from harness.chaos.night import Order, run_night
 from harness.chaos.trial import open_session, try_scenario
 from harness.faults import At
@@ -39,7 +40,7 @@ def _night(store: Path, part: int, *, duration_s: float | None, num_runs: int | 
         store_dir=store,
         runs_dir=store / f"night-{part}",
         out_dir=store / "found",
-        num_ranks=(2,),
+        source=JobSource(num_ranks=(2,)),
     )
     night = run_night(order, io.StringIO())
     if night.outcome != "passed":

@@ -5,20 +5,24 @@ from __future__ import annotations
 import itertools
 import json
 from collections import Counter
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from harness._tests.chaos_ground import ground, rich_ground
 from harness.chaos.budget import numbers
 from harness.chaos.draw import draw
-from harness.chaos.job import Ground, Job, workloads
+from harness.chaos.job import Ground, JobSource, job_of, workloads
 from harness.chaos.place import phase_of
+from harness.errors import ScenarioError
 from harness.faults import KINDS
-from harness.scenario import Scenario
+from harness.scenario import Scenario, load_scenario
 from harness.scenario.rules import problems
 from harness.wire import PHASES
 
 MANY = 400
+TOKENS = JobSource(workload="lm_tokens")
 DRAWN = [draw(3, number, rich_ground) for number in range(MANY)]
 
 
@@ -59,16 +63,12 @@ def test_every_kind_every_workload_and_several_faults_at_once_are_drawn() -> Non
 
 
 def test_the_phases_of_a_training_are_covered() -> None:
-    phases = {phase_of(fault, rich_ground(_job(scenario))) for scenario in DRAWN for fault in scenario.faults}
+    phases = {phase_of(fault, rich_ground(job_of(scenario))) for scenario in DRAWN for fault in scenario.faults}
     assert phases == {*PHASES, "unscale"} - {"eval"}  # which not every job passes
 
 
-def _job(scenario: Scenario) -> Job:
-    return Job(workload=scenario.workload, ranks=scenario.ranks, steps=scenario.steps, save_every=scenario.save_every)
-
-
 def test_what_a_script_does_not_have_is_not_acted_on() -> None:
-    kinds = {fault.kind for number in range(MANY) for fault in draw(3, number, ground, "lm_tokens").faults}
+    kinds = {fault.kind for number in range(MANY) for fault in draw(3, number, ground, TOKENS).faults}
     assert kinds == set(KINDS) - {"skip_unscale", "drift_buffer", "nan_batch"}
 
 
@@ -92,7 +92,7 @@ def test_no_fault_waits_for_a_launch_that_never_comes() -> None:
 
 def test_a_collective_that_is_drawn_is_on_record() -> None:
     for scenario in DRAWN:
-        here = rich_ground(_job(scenario))
+        here = rich_ground(job_of(scenario))
         for fault in scenario.faults:
             if fault.at.collective is not None and fault.at.step is not None:
                 for rank in fault.targets(scenario.ranks):
@@ -100,10 +100,10 @@ def test_a_collective_that_is_drawn_is_on_record() -> None:
 
 
 def test_an_overflow_is_not_drawn_where_one_may_come_by_itself() -> None:
-    def after_an_overflow(job: Job) -> Ground:
+    def after_an_overflow(job: Scenario) -> Ground:
         return ground(job, scaler="[[65536.0, 0]]")
 
-    def counting(job: Job) -> Ground:
+    def counting(job: Scenario) -> Ground:
         return ground(job, scaler="[[65536.0, 3]]")
 
     kinds = [
@@ -119,5 +119,68 @@ def test_what_a_restart_may_send_otherwise_is_replaced_only_by_what_acts_on_any_
 
 
 def test_where_gradients_accumulate_none_is_spoiled_as_if_it_were_reduced() -> None:
-    drawn = [fault for n in range(MANY) for fault in draw(3, n, ground, "lm_tokens").faults if fault.kind == "overflow"]
+    drawn = [fault for n in range(MANY) for fault in draw(3, n, ground, TOKENS).faults if fault.kind == "overflow"]
     assert {fault.gradient for fault in drawn} == {"local"}  # type: ignore[attr-defined]
+
+
+# -- a job of the user's -------------------------------------------------------------------------------------------
+
+
+def own_job(tmp_path: Path, text: str = "", expected: str = "") -> Scenario:
+    """That of a scenario file, in which a script of the user's stands."""
+    (tmp_path / "train.py").touch()
+    (tmp_path / "losses.py").touch()
+    file = tmp_path / "mine.toml"
+    file.write_text(
+        'workload = "train.py"\nranks = 3\nsteps = 9\nmax_restarts = 2\nargs = ["--out", "{checkpoints}"]\n'
+        f'env = {{ MODE = "fast" }}\n{text}\n[[fault]]\nkind = "kill"\nrank = 0\nat = {{ step = 3 }}\n'
+        f'[gradient]\nlosses = "losses.py"\n[expect]\noutcome = "recovers"\n{expected}\n'
+    )
+    return job_of(load_scenario(file))
+
+
+def test_the_job_of_a_scenario_file_is_what_it_trains_and_nothing_else(tmp_path: Path) -> None:
+    job = own_job(tmp_path)
+    assert (job.faults, job.max_restarts, job.expect.outcome) == ((), 0, "guaranteed")
+    assert (job.ranks, job.planned_steps, job.planned_save_every) == (3, 9, None)
+    assert (job.args, job.env) == (("--out", "{checkpoints}"), {"MODE": "fast"})
+    assert job.script == tmp_path / "train.py"
+    assert job.losses_path == tmp_path / "losses.py"
+    assert job_of(job) == job
+
+
+def test_a_job_that_begins_with_what_a_crash_left_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "left").mkdir()
+    with pytest.raises(ScenarioError, match=r"mine\.toml: start_from: .* take the line out"):
+        own_job(tmp_path, 'start_from = "left"', "resume_step = 1")
+
+
+def test_only_what_the_records_show_of_a_script_is_acted_on(tmp_path: Path) -> None:
+    """It saves by other code than the checkpoint store, so that no point of a save has a name, nor has a load."""
+    job = own_job(tmp_path)
+
+    def foreign(job: Scenario) -> Ground:
+        usual = ground(job).baseline
+        phases = {"backward": [1, 2, 3], "eval": [4]}
+        return Ground(job=job, baseline=replace(usual, saves={}, foreign_saves=usual.saves, phases=phases))
+
+    plans = [draw(3, number, foreign, JobSource(only=job)) for number in range(MANY)]
+    faults = [fault for plan in plans for fault in plan.faults]
+    assert {plan.workload for plan in plans} == {job.workload}
+    assert {fault.at.phase for fault in faults} == {None, "backward", "eval", "init"}
+    assert {fault.at.step for fault in faults if fault.at.phase == "eval"} == {4}
+    assert not [fault for fault in faults if fault.at.failpoint or fault.level == "storage"]
+    assert {"torn", "skip_save", "skip_load", "damage_file"}.isdisjoint(fault.kind for fault in faults)
+    assert all(problems(plan) == [] for plan in plans)
+
+
+def test_updates_that_a_job_promises_and_does_not_make_are_acted_on() -> None:
+    def stops_short(job: Scenario) -> Ground:
+        usual = ground(job).baseline
+        made = {
+            rank: {step: state for step, state in done.items() if step <= 4} for rank, done in usual.updates.items()
+        }
+        return Ground(job=job, baseline=replace(usual, updates=made))
+
+    steps = {fault.at.step for number in range(100) for fault in draw(3, number, stops_short).faults}
+    assert 8 in steps

@@ -21,7 +21,7 @@ from harness.chaos.canary import canaries, draw_canary
 from harness.chaos.command import EXIT_CODES, summary, write_night
 from harness.chaos.draw import rng_of
 from harness.chaos.finding import pin_down
-from harness.chaos.job import Job, draw_job, workloads
+from harness.chaos.job import JobSource, changed, make_job, workloads
 from harness.chaos.night import Order, run_night
 from harness.chaos.trial import open_session, try_scenario
 from harness.faults import At
@@ -32,8 +32,11 @@ from harness.scenario import Scenario, load_scenario
 
 pytestmark = pytest.mark.timeout(300)  # seconds: each makes real runs, in processes of its own
 
-HEALTHY = Job(workload="ddp_mlp", ranks=2, steps=8, save_every=2).scenario(
-    title="healthy", max_restarts=1, fault=(Kill(rank=1, at=At(step=3, phase="backward")),)
+HEALTHY = changed(
+    make_job(workload="ddp_mlp", ranks=2, steps=8, save_every=2),
+    title="healthy",
+    max_restarts=1,
+    fault=(Kill(rank=1, at=At(step=3, phase="backward")),),
 )
 
 
@@ -60,8 +63,7 @@ def order(store: Path, name: str, **fields: Any) -> Order:
         runs_dir=store / name,
         out_dir=store / f"{name}-found",
         jobs=2,
-        workload="ddp_mlp",
-        num_ranks=(2,),
+        source=JobSource(workload="ddp_mlp", num_ranks=(2,)),
     )
     return replace(base, **fields)
 
@@ -175,7 +177,7 @@ def test_an_impossible_order_is_refused(name: str, capsys: pytest.CaptureFixture
 
 
 def _is_small(seed: int, number: int) -> bool:
-    job = draw_job(rng_of(seed, number))
+    job = JobSource().draw(rng_of(seed, number))
     return (job.workload, job.ranks) == ("ddp_mlp", 2)
 
 

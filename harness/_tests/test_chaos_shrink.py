@@ -9,8 +9,9 @@ import pytest
 
 from harness._tests.chaos_ground import rich_ground
 from harness.chaos.draw import draw
+from harness.chaos.job import job_of
 from harness.chaos.shrink import shrink, smaller
-from harness.chaos.write import scenario_text, write_scenario
+from harness.chaos.write import write_scenario
 from harness.errors import ScenarioError
 from harness.faults import At, Fault
 from harness.faults.corrupt_sample import CorruptSample
@@ -19,7 +20,7 @@ from harness.faults.kill import Kill
 from harness.faults.raise_ import Raise
 from harness.faults.torn import Torn
 from harness.plan import Expect
-from harness.scenario import Effect, Scenario, load_scenario
+from harness.scenario import Effect, Gradient, Metric, Scenario, load_scenario
 from harness.scenario.rules import problems
 
 FIRST = Kill(rank="nonzero", at=At(step=9, phase="backward"), signal="SIGTERM")
@@ -47,6 +48,10 @@ def has(kind: str, from_step: int = 1) -> Callable[[Scenario], bool]:
 
 
 MINIMA: dict[str, tuple[Callable[[Scenario], bool], Scenario]] = {
+    "a job that fails without any fault": (
+        lambda _: True,
+        scenario(ranks=2, max_restarts=0).model_copy(update={"steps": 1}),
+    ),
     "a kill anywhere": (
         has("kill"),
         scenario(Kill(rank=1, at=At(step=1, phase="backward")), ranks=2, max_restarts=0).model_copy(
@@ -96,8 +101,8 @@ def test_one_fault_of_three_is_found_before_anything_else_is_tried() -> None:
         asked.append(candidate)
         return has("flip_bit")(candidate)
 
-    shrink(ALL_THREE, fails, lambda: len(asked) < 3)
-    assert [len(candidate.faults) for candidate in asked] == [1, 1, 1]
+    shrink(ALL_THREE, fails, lambda: len(asked) < 4)
+    assert [len(candidate.faults) for candidate in asked] == [0, 1, 1, 1]
 
 
 def test_what_cannot_be_made_smaller_stays_and_no_time_means_no_run() -> None:
@@ -140,6 +145,31 @@ def test_what_cannot_be_written_is_an_error_that_says_where(tmp_path: Path) -> N
     blocked.write_text("")
     with pytest.raises(ScenarioError, match="--chaos-out"):
         write_scenario(ALL_THREE, blocked / "in", "x", [])
-    effect = Effect(lines="{run_dir}/x.jsonl", key=("step",))
-    with pytest.raises(ScenarioError, match="effects"):
-        scenario_text(ALL_THREE.model_copy(update={"effects": (effect,)}))
+
+
+def test_what_a_user_says_of_a_job_is_written_too_with_paths_as_seen_from_the_file(tmp_path: Path) -> None:
+    mine, found = tmp_path / "mine", tmp_path / "found" / "here"
+    mine.mkdir()
+    for name in ("train.py", "truth.py", "losses.py"):
+        (mine / name).touch()
+    job = Scenario(
+        workload=str(mine / "train.py"),
+        args=("--out", "{checkpoints}"),
+        env={"MODE": 'say "it"', "2": ""},
+        metric=Metric(reported=r"accuracy (\d+)", reference=str(mine / "truth.py")),
+        gradient=Gradient(losses=str(mine / "losses.py"), updates=(2, 3), clip_norm=1.0),
+        effect=(
+            Effect(lines="{run_dir}/x.jsonl", key=("step", "name")),
+            Effect(database="{checkpoints}/y", table="t", key=("step",)),
+        ),
+        fault=(FIRST,),
+        max_restarts=1,
+        expect=Expect(outcome="guaranteed"),
+    )
+    path = write_scenario(job, found, "mine", [])
+    again = load_scenario(path)
+    assert again.workload == "../../mine/train.py"
+    assert (again.script, again.losses_path, again.reference_path) == (job.script, job.losses_path, job.reference_path)
+    names = ("args", "env", "effects", "faults")
+    assert [getattr(again, name) for name in names] == [getattr(job, name) for name in names]
+    assert job_of(again) == job_of(job)

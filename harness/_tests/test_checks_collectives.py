@@ -185,6 +185,23 @@ def test_two_ranks_that_differ_in_every_step_are_undecided() -> None:
     assert (found.outcome, found.rank, found.step) == ("invalid", None, 1)
 
 
+def attempts(*of_rank_0: int) -> Story:
+    """Update 3 overflows twice; rank 1 sends one reduction in each attempt at it, rank 0 as many as are given."""
+    story = run().start().updates(1, 2)
+    for left_out, count in enumerate(of_rank_0):
+        about: dict[str, Any] = {"left_out": left_out} if left_out else {}
+        for rank, number in ((0, count), (1, 1)):
+            for _ in range(number):
+                story.collective(rank, step=3, phase="backward", **about)
+    return story
+
+
+def test_attempts_that_overflow_are_told_apart_though_all_calls_are_alike_and_equally_many() -> None:
+    found = verdict(attempts(1, 2, 0))
+    assert (found.outcome, found.rank, found.step, found.seen["how"]) == ("invalid", 0, 3, "extra"), found
+    assert verdict(attempts(1, 1, 1)).outcome == "valid"
+
+
 def test_three_against_one_even_if_the_odd_one_comes_first() -> None:
     story = run(ranks=4).start().updates(1, 4)
     for rank in range(4):

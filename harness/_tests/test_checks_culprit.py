@@ -253,15 +253,21 @@ def test_a_fault_after_one_that_is_sure_to_end_the_launch_is_not_its_cause() -> 
     assert found.outcome == "invalid", found
 
 
-def test_a_save_that_is_given_up_is_the_fault_of_the_rank_that_failed_not_of_the_first_that_says_so() -> None:
-    planned = load_fault({"kind": "raise", "rank": 0, "at": {"step": 3, "failpoint": "ckpt.manifest.fsync:before"}})
-    story = run(ranks=2, faults=[planned], expect="stops").start().updates(1, 3).fire(0, phase="save", step=3)
+@pytest.mark.parametrize("kind", [Kind.SAVE_ERROR, Kind.LOAD_ERROR])
+def test_what_is_given_up_is_the_fault_of_the_rank_that_failed_not_of_the_first_that_says_so(kind: Kind) -> None:
+    story = run(ranks=2, expect="stops").start().updates(1, 3)
     for rank in (1, 0):
-        error = {"path": "step-3", "error": "SaveFailed: rank 0: InjectedFault", "ranks": [0]}
-        story.tell(rank, Kind.SAVE_ERROR, step=3, phase="save", **error)
+        story.tell(rank, kind, step=3, phase="save", path="step-3", error="rank 0: InjectedFault", ranks=[0])
         story.raises(rank, "SaveFailed", "rank 0: InjectedFault: injected by the scenario", step=3, phase="save")
     (cause,) = diagnose(story.cut_off().history(exit_code=1))
     assert (cause.rank, cause.step, cause.how) == (0, 3, "exception")
+
+
+def test_a_launch_that_had_nothing_left_to_do_and_fails_in_its_teardown_fails_at_the_step_that_it_loaded() -> None:
+    story = run(ranks=2, expect="stops").start().load(0, 8).load(1, 8)
+    story.tell(1, Kind.PHASE, step=8, phase="teardown").raises(1, "MemoryError", "no more", phase="teardown")
+    (cause,) = diagnose(story.leave(0).history(exit_code=1))
+    assert (cause.rank, cause.step, cause.phase, cause.how) == (1, 8, "teardown", "exception")
 
 
 def test_without_faults_a_named_rank_is_enough() -> None:

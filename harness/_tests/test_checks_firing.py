@@ -11,6 +11,7 @@ from harness._tests.histories import Story, run
 from harness.checks import GUARANTEES
 from harness.faults import At, Fault, load_fault
 from harness.faults.kill import Kill
+from harness.faults.out_of_memory import OutOfMemory
 from harness.wire import Kind
 
 Tell = Callable[[], Story]
@@ -72,6 +73,23 @@ UNFIRED: dict[str, tuple[Tell, str, int, int]] = {
         4,
     ),
 }
+
+
+@pytest.mark.parametrize(("ended", "outcome"), [([0], "valid"), ([], "unknown"), ([0, 1], "unknown")])
+def test_a_target_that_was_ended_for_what_another_did_first_need_not_have_done_it(
+    ended: list[int], outcome: str
+) -> None:
+    """All ranks begin to run out of memory; one of them is there first."""
+    story = planned(OutOfMemory(rank="all", at=At(step=3)), ranks=2).updates(1, 2)
+    for rank in (0, 1):
+        story.begin(rank, 3).fire(rank)
+    if 1 not in ended:
+        story.raises(1, "MemoryError", "no more")
+    if ended:
+        story.ended_by_launcher(*ended)
+    else:
+        story.kill(0)
+    assert verdict("FaultFired", story, 1).outcome == outcome
 
 
 @pytest.mark.parametrize("name", UNFIRED)

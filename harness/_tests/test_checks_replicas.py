@@ -118,3 +118,41 @@ def test_healthy(name: str) -> None:
 def test_nothing_to_compare() -> None:
     assert verdict(run(ranks=1).start().updates(1, 3).leave()).outcome == "not-applicable"
     assert verdict(run().start().leave()).outcome == "not-applicable"
+
+
+# -- updates that overflow -----------------------------------------------------------------------------------------
+
+
+def overflowing(ranks: int, on: set[int]) -> Story:
+    """The gradient of update 5 overflows; ``on`` are the ranks that leave it out, and the others stop after it."""
+    story = run(ranks=ranks).start().updates(1, 4)
+    story.step = 5
+    for rank in range(ranks):
+        if rank in on:
+            story.tell(rank, Kind.SKIPPED, phase="backward", ids=[], batches=1)
+        else:
+            story.update(rank, 5)
+    return story
+
+
+@pytest.mark.parametrize(("ranks", "on"), [(2, 0), (2, 1), (4, 0), (4, 3)])
+def test_a_rank_that_leaves_an_update_out_alone_is_named_though_no_state_can_be_compared(ranks: int, on: int) -> None:
+    found = verdict(overflowing(ranks, {on}), baseline(ranks))
+    assert (found.outcome, found.rank, found.step) == ("invalid", on, 5), found
+    assert f"rank {on} left update 5 out" in found.reason
+
+
+def test_a_rank_that_alone_makes_an_overflowed_update_is_named() -> None:
+    assert verdict(overflowing(4, {0, 1, 3}), baseline(4)).rank == 2
+    story = overflowing(2, {0}).edit(Kind.UPDATE, rank=1, step=5, data={"params": "not finite"})
+    assert verdict(story, baseline(2)).rank == 1
+
+
+def test_of_two_ranks_that_decided_apart_nobody_is_named_where_nothing_tells_what_is_right() -> None:
+    found = verdict(overflowing(2, {0}))
+    assert (found.outcome, found.rank, found.step) == ("invalid", None, 5)
+
+
+def test_an_update_that_all_leave_out_and_make_with_the_next_batch_is_sound() -> None:
+    story = overflowing(3, {0, 1, 2}).updates(5, 8).leave()
+    assert verdict(story, baseline(3)).outcome == "valid"

@@ -207,6 +207,14 @@ def test_all_ranks_are_said_to_differ_where_they_do_at_once() -> None:
     assert "the final params of all ranks are not" in found.reason
 
 
+def test_what_a_restart_made_again_is_not_where_the_end_began_to_differ() -> None:
+    story = differs_from(9, 0, "params")
+    step = max(e["step"] for e in story.events if e["kind"] == Kind.UPDATE and e["restart"] == 0)
+    story.edit(Kind.UPDATE, rank=1, step=step, restart=0, data={"params": "spoiled, and lost in the crash"})
+    found = verdict("EndsLikeBaseline", story, baseline())
+    assert (found.outcome, found.rank, found.step, found.restart) == ("invalid", 0, 9, 1)
+
+
 @pytest.mark.parametrize("tell", [resumed, undisturbed])
 def test_the_same_end(tell: Tell) -> None:
     assert verdict("EndsLikeBaseline", tell(), baseline()).outcome == "valid"

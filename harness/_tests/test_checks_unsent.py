@@ -27,9 +27,9 @@ def in_a_save(ranks: int, *, sent: int, peers: int) -> Story:
     return story
 
 
-def leaves(story: Story, calls: int, last: str = "all_gather", *, in_collective: bool = False) -> Story:
+def leaves(story: Story, calls: int, last: str = "all_gather", *, in_collective: bool = False, **counted: int) -> Story:
     """Rank 1 leaves by an exception after it came back from so many calls; the others then find that it is gone."""
-    returned = {"world": {"calls": calls, "last": last}}
+    returned = {"world": {"calls": calls, "last": last} | counted}
     story.tell(1, Kind.SAVE_ERROR, phase="save", path="/run/checkpoints/step-3", error="SaveFailed")
     story.raises(1, "SaveFailed", "unreadable", in_collective=in_collective, phase="save", returned=returned)
     return story.cut_off()
@@ -119,6 +119,7 @@ NOT_FOUND: dict[str, tuple[Callable[[], Story], str]] = {
     "it raises before the call": (lambda: leaves(in_a_save(2, sent=1, peers=2), 5), "exception"),
     "the call raises, which was sent": (lambda: leaves(in_a_save(2, sent=2, peers=2), 5), "exception"),
     "it is killed in the call": (lambda: in_a_save(2, sent=1, peers=2).kill(1).cut_off(), "signal"),
+    "the call raises, and is counted": (lambda: leaves(in_a_save(2, sent=2, peers=2), 5, raised=1), "exception"),
     "an older record without the count": (
         lambda: in_a_save(2, sent=1, peers=2).raises(1, "SaveFailed", "unreadable").cut_off(), "exception"),
 }  # fmt: skip
@@ -136,3 +137,43 @@ def test_other_ends_at_the_same_place_keep_their_name(name: str) -> None:
 def test_a_record_with_lost_lines_accuses_nobody() -> None:
     (cause,) = diagnose(lost_line(leaves(in_a_save(2, sent=1, peers=2), 6).history(1)))
     assert cause.how == "exception"
+
+
+# -- a call that nobody asked for ----------------------------------------------------------------------------------
+
+
+def both_find_themselves_out_of_step(story: Story, calls: dict[int, int], **returned: Any) -> History:
+    """All votes agree in kind and number; what is in them does not, and each rank raises."""
+    for rank, count in calls.items():
+        told = {"world": {"calls": count, "last": "all_gather"} | {"raised": 0} | returned}
+        story.tell(rank, Kind.SAVE_ERROR, phase="save", path="/run/checkpoints/step-3", error="SaveFailed", ranks=[])
+        story.raises(rank, "SaveFailed", "out of step", phase="save", returned=told)
+    return story.history(1)
+
+
+@pytest.mark.parametrize("odd", [0, 1])
+def test_between_votes_that_look_alike_the_rank_that_sent_more_than_it_called_for_is_named(odd: int) -> None:
+    story = in_a_save(2, sent=2, peers=2)
+    history = both_find_themselves_out_of_step(story, {1: 6 - (odd == 1), 0: 6 - (odd == 0)})
+    found = GUARANTEES["CollectivesAgree"].check(history, None)
+    assert (found.outcome, found.rank, found.step, found.operation) == ("invalid", odd, 3, "all_gather"), found
+    assert found.seen["how"] == "extra"
+    (cause,) = diagnose(history)
+    assert (cause.how, cause.rank, cause.step, cause.phase) == ("extra", odd, 3, "save"), cause
+
+
+HONEST: dict[str, Callable[[], History]] = {
+    "each came back from what it sent": lambda: both_find_themselves_out_of_step(
+        in_a_save(2, sent=2, peers=2), {1: 6, 0: 6}
+    ),
+    "a call raised": lambda: both_find_themselves_out_of_step(in_a_save(2, sent=2, peers=2), {1: 5, 0: 5}, raised=1),
+    "an older record does not say how many raised": lambda: leaves(in_a_save(2, sent=2, peers=2), 5).history(1),
+    "a thread beside the training is in the middle of one": lambda: both_find_themselves_out_of_step(
+        in_a_save(2, sent=2, peers=2).collective(1, aside=True).collective(0, aside=True), {1: 6, 0: 6}
+    ),
+}
+
+
+@pytest.mark.parametrize("name", HONEST)
+def test_nobody_is_accused_of_a_call_that_was_asked_for(name: str) -> None:
+    assert GUARANTEES["CollectivesAgree"].check(HONEST[name](), None).outcome == "valid"

@@ -271,6 +271,10 @@ PROVED: dict[str, tuple[Fault, Event, Sequence[Event]]] = {
     "raised and left the script": (Raise(rank=1), fired(), [event(Kind.EXCEPTION, type="InjectedFault", message="")]),
     "raised in a save, which gave up": (
         Raise(rank=1, message="disk"), fired(), [event(Kind.SAVE_ERROR, path="p", error="InjectedFault: disk")]),
+    "raised in a load, which was refused": (
+        Raise(rank=1, message="disk"), fired(), [event(Kind.EXCEPTION, type="LoadRefused", message="x: disk")]),
+    "raised in a load, and ended before its last word": (
+        Raise(rank=1, message="disk"), fired(), [event(Kind.LOAD_ERROR, path="p", error="InjectedFault: disk")]),
     "left by os._exit": (Exit(rank=1), fired(), []),
     "left by os._exit with a last word": (Exit(rank=1, code=3), fired(), [event(Kind.EXIT, code=3)]),
     "left by sys.exit": (Exit(rank=1, code=3, how="sys.exit"), fired(), [event(Kind.EXIT, code=3)]),

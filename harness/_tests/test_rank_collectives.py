@@ -278,7 +278,7 @@ def test_the_last_word_counts_what_the_script_came_back_from(
     words = history.of((Kind.EXCEPTION, Kind.EXIT), rank=1, restart=0)
     assert [e.kind for e in words] == [Kind.EXCEPTION, Kind.EXIT]
     for word in words:
-        assert word.data["returned"] == {"0": {"calls": came_back, "last": "all_reduce"}}
+        assert word.data["returned"] == {"0": {"calls": came_back, "last": "all_reduce", "raised": 0}}
     calls = history.of(Kind.COLLECTIVE, rank=1, restart=0)
     assert sum(e.data.get("faulted") != "skipped" for e in calls) == sent
 

@@ -9,11 +9,13 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
+from harness.chaos.job import JobSource, job_of
 from harness.chaos.night import JOBS_A_CORE, Night, Order, run_night
 from harness.errors import ScenarioError
 from harness.kept_runs import REPORT_JSON, make_session_dir, session_name
 from harness.plan import made_with
 from harness.report.stored import write_report
+from harness.scenario import load_scenario
 from harness.scenario.model import MAX_SEED
 from harness.scenario.workloads import workload_names
 
@@ -34,6 +36,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--jobs", type=int, metavar="N", help=f"runs at a time (default: {JOBS_A_CORE} a core)")
     parser.add_argument("--workload", metavar="NAME", help="the only workload to draw, a planted one too")
+    parser.add_argument(
+        "--scenario",
+        type=Path,
+        metavar="FILE",
+        help="draw faults for the job of this file, your own script's too",
+    )
 
 
 def run(options: argparse.Namespace) -> int:
@@ -54,6 +62,7 @@ def run(options: argparse.Namespace) -> int:
         out_dir=options.out,
         jobs=options.jobs,
         workload=options.workload,
+        scenario=options.scenario,
     )
     make_session_dir(store_dir, name, {"arguments": sys.argv[1:]})
     print(header(order), flush=True)
@@ -74,6 +83,7 @@ def make_order(
     out_dir: Path | None,
     jobs: int | None = None,
     workload: str | None = None,
+    scenario: Path | None = None,
 ) -> Order:
     """The order that options ask for.
 
@@ -94,7 +104,14 @@ def make_order(
         problems.append(f"{jobs} jobs: must be at least 1")
     if workload is not None and workload not in workload_names():
         problems.append(f"unknown workload {workload!r}; allowed: {', '.join(workload_names())}")
+    if workload is not None and scenario is not None:
+        problems.append("a workload and a scenario file: each says what is trained; leave one out")
     part, num_shards = _shard(shard, problems)
+    only = None
+    try:
+        only = None if scenario is None else job_of(load_scenario(scenario))
+    except ScenarioError as error:
+        problems += error.problems
     if problems:
         raise ScenarioError(problems)
     found_dir = REGRESSION if REGRESSION.is_dir() else store_dir / "found"
@@ -108,7 +125,7 @@ def make_order(
         shard=part,
         num_shards=num_shards,
         jobs=jobs or JOBS_A_CORE * (os.cpu_count() or 1),
-        workload=workload,
+        source=JobSource(only=only, workload=workload),
     )
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from random import Random
 from typing import Any, Literal
 
-from harness.chaos.job import KEPT_CHECKPOINTS, NUM_RANKS, Ground, GroundOf, Job, draw_job
+from harness.chaos.job import Ground, GroundOf, JobSource, changed
 from harness.checkpoint.points import FAILPOINTS
 from harness.faults import KINDS, At, Fault
 from harness.faults.base import CollectiveFault, LastingFault, LoaderFault, PointFault, Target, WriteFault
@@ -26,9 +26,9 @@ from harness.scenario import Scenario
 from harness.scenario.rules import problems
 from harness.wire import Phase
 
+ANY_JOB = JobSource()
 MAX_TRIES = 200  # for one fault: most kinds can act at most places
 SMALL = {"int": (1, 2, 3), "float": (0.5, 2.0)}
-TRAINING: tuple[Phase, ...] = ("load_batch", "forward", "backward", "optimizer_step")
 
 
 @dataclass(frozen=True)
@@ -46,22 +46,20 @@ class Launch:
     has_checkpoint: bool
 
 
-def draw(
-    seed: int, number: int, ground_of: GroundOf, only: str | None = None, num_ranks: Sequence[int] = NUM_RANKS
-) -> Scenario:
+def draw(seed: int, number: int, ground_of: GroundOf, source: JobSource = ANY_JOB) -> Scenario:
     """The ``number``-th plan of a seed.
 
     Args:
         ground_of: what a job passes without faults.
-        only: the workload, in place of any.
-        num_ranks: the world sizes.
+        source: where the job comes from.
     """
     rng = rng_of(seed, number)
-    job = draw_job(rng, only, num_ranks)
+    job = source.draw(rng)
     ground = ground_of(job)
     max_restarts, num_ended = _budget(rng)
     faults = list(_faults(rng, ground, max_restarts, num_ended))
-    return job.scenario(
+    return changed(
+        job,
         title=f"chaos, seed {seed}, plan {number}: {', '.join(fault.kind for fault in faults)}",
         max_restarts=max_restarts,
         fault=tuple(faults),
@@ -84,32 +82,33 @@ def _faults(rng: Random, ground: Ground, max_restarts: int, num_ended: int) -> I
     launch = Launch(restart=0, first=1, has_checkpoint=False)
     for restart in range(num_ended):
         end = _draw_one(rng, ground, launch, ["always"])
-        before = _last_update_before(end, ground.job)
+        before = _last_update_before(end, ground)
         if launch.first < before and rng.random() < 0.25:
             yield _draw_one(rng, ground, replace(launch), ["never"], until=before)
         yield end
-        launch = _after(end, launch, ground.job, restart + 1)
+        launch = _after(end, launch, ground, restart + 1)
     is_last = num_ended <= max_restarts
-    if is_last and (num_ended == 0 or rng.random() < 0.5) and launch.first <= ground.job.steps:
+    if is_last and (num_ended == 0 or rng.random() < 0.5) and launch.first <= ground.steps:
         yield _draw_one(rng, ground, launch, ["never", "maybe"])
 
 
-def _last_update_before(end: Fault, job: Job) -> int:
+def _last_update_before(end: Fault, ground: Ground) -> int:
     """The last update that is sure to be made and recorded before this fault."""
     if end.at.step is None:
-        return job.steps if end.at.phase == "teardown" else 0
+        return ground.steps if end.at.phase == "teardown" else 0
     return end.at.step - 1
 
 
-def _after(end: Fault, launch: Launch, job: Job, restart: int) -> Launch:
+def _after(end: Fault, launch: Launch, ground: Ground, restart: int) -> Launch:
     """What is known of the launch that follows one that was ended."""
     at = end.at
     if at.step is None:
         is_end = at.phase == "teardown"
-        return Launch(restart, job.steps + 1 if is_end else launch.first, is_end or launch.has_checkpoint)
-    in_save = at.phase == "save" or at.failpoint is not None or at.collective is not None
-    maybe = [step for step in job.saved() if step < at.step + in_save]
-    sure = [step for step in job.saved() if step < at.step]
+        has_checkpoint = launch.has_checkpoint or (is_end and bool(ground.saved))
+        return Launch(restart, ground.steps + 1 if is_end else launch.first, has_checkpoint)
+    after_it = at.phase in ("save", "eval") or at.failpoint is not None or at.collective is not None
+    maybe = [step for step in ground.maybe_saved if step < at.step + after_it]
+    sure = [step for step in ground.saved if step < at.step]
     return Launch(restart, max(maybe, default=launch.first - 1) + 1, bool(sure) or launch.has_checkpoint)
 
 
@@ -118,7 +117,7 @@ def _after(end: Fault, launch: Launch, job: Job, restart: int) -> Launch:
 
 def _draw_one(rng: Random, ground: Ground, launch: Launch, ends: Sequence[str], until: int | None = None) -> Fault:
     """A fault of any kind that ends its launch so; ``until`` is the last update at which it may act."""
-    until = ground.job.steps if until is None else until
+    until = ground.steps if until is None else until
     names = list(KINDS)
     if launch.restart:  # the only launches in which these can act
         names += [name for name in names if getattr(KINDS[name], "acts_in", None) == "load"] * 3
@@ -133,7 +132,7 @@ def _draw_one(rng: Random, ground: Ground, launch: Launch, ends: Sequence[str], 
         fault = kind(kind=_name(kind), at=at, rank=_target(rng, kind, at, ground, launch), **settings)
         if fault.ends_launch in ends and _is_possible(fault, ground, launch):
             return fault
-    raise AssertionError(f"no fault that {ends} ends {launch} of {ground.job} was found in {MAX_TRIES} tries")
+    raise AssertionError(f"no fault that {ends} ends {launch} of {ground.job.workload} was found in {MAX_TRIES} tries")
 
 
 def _name(kind: type[Fault]) -> str:
@@ -184,7 +183,7 @@ def _is_possible(fault: Fault, ground: Ground, launch: Launch) -> bool:
         is_as_told = fault.gradient == "local" or not ground.accumulates
         if ground.may_overflow(fault.at.step) or not is_as_told:
             return False
-    return not problems(ground.job.scenario(max_restarts=launch.restart, fault=(fault,)))
+    return not problems(changed(ground.job, max_restarts=launch.restart, fault=(fault,)))
 
 
 # -- its place -----------------------------------------------------------------------------------------------------
@@ -192,22 +191,22 @@ def _is_possible(fault: Fault, ground: Ground, launch: Launch) -> bool:
 
 def _place(rng: Random, kind: type[Fault], ground: Ground, launch: Launch, until: int) -> At | None:
     """A place that this launch is sure to reach; None if there is none for this kind, or none was hit upon."""
-    job, restart = ground.job, launch.restart
+    restart = launch.restart
     steps = list(range(launch.first, until + 1))
-    saves = [step for step in job.saved() if step in steps]
+    saves = [step for step in ground.saved if step in steps]
     forms: list[At] = []
     if issubclass(kind, WorkFault) and kind.acts_in == "load":
-        return At(phase="load", restart=restart) if launch.has_checkpoint and until == job.steps else None
+        return At(phase="load", restart=restart) if launch.has_checkpoint and until == ground.steps else None
     if issubclass(kind, LoaderFault):
         return _epoch(rng, ground, launch)
     if issubclass(kind, WriteFault):
-        return _failpoint(rng, saves, job, restart, is_torn=True)
+        return _failpoint(rng, saves, ground, restart, is_torn=True)
     if issubclass(kind, WorkFault) and kind.acts_in == "save":
         return At(step=rng.choice(saves), restart=restart) if saves else None
     if issubclass(kind, FilesFault):
-        return _after_two_saves(rng, steps, job, restart)
+        return _after_two_saves(rng, steps, ground, restart)
     if issubclass(kind, LastingFault) or kind.needs_peers:  # the next update is slow as well, or waited for
-        return At(step=rng.choice(steps[:-1]), phase=rng.choice(TRAINING), restart=restart) if steps[:-1] else None
+        return _phase(rng, steps[:-1], ground, restart)
     if issubclass(kind, RepeatBatch):
         steps = [step for step in steps[1:] if step not in ground.epoch_starts] if ground.epoch_starts else []
     if issubclass(kind, BatchFault | WorkFault):
@@ -217,15 +216,16 @@ def _place(rng: Random, kind: type[Fault], ground: Ground, launch: Launch, until
         # A restart lays its first update out anew, and what it sends there need not be on record.
         most = min(1, ground.num_collectives(0, step)) if restart else ground.num_collectives(0, step)
         forms += [At(step=step, collective=rng.randint(1, most), restart=restart)] if most else []
-    if steps and "phase" in kind.places and "failpoint" in kind.places:
-        forms += [At(step=rng.choice(steps), phase=rng.choice(TRAINING), restart=restart)] * 2
+    if "phase" in kind.places and "failpoint" in kind.places:
+        place = _phase(rng, steps, ground, restart)
+        forms += [place] * 2 if place is not None else []
     if saves and "failpoint" in kind.places:
         forms += [At(step=rng.choice(saves), phase="save", restart=restart)]
-        point = _failpoint(rng, saves, job, restart, is_torn=False)
+        point = _failpoint(rng, saves, ground, restart, is_torn=False)
         forms += [point] * 2 if point is not None else []
-    if "phase" in kind.places and "failpoint" in kind.places and until == job.steps:
+    if "phase" in kind.places and "failpoint" in kind.places and until == ground.steps:
         once: list[Phase] = ["init", "load", "teardown"]
-        forms += [At(phase=rng.choice(once), restart=restart)]
+        forms += [At(phase=rng.choice([phase for phase in once if ground.has_phase(phase)]), restart=restart)]
         loads = [name for name, point in FAILPOINTS.items() if point.during == "load"]
         if launch.has_checkpoint:
             name = f"{rng.choice(loads)}:{rng.choice(('before', 'after'))}"
@@ -233,9 +233,18 @@ def _place(rng: Random, kind: type[Fault], ground: Ground, launch: Launch, until
     return rng.choice(forms) if forms else None
 
 
-def _after_two_saves(rng: Random, steps: Sequence[int], job: Job, restart: int) -> At | None:
+def _phase(rng: Random, steps: Sequence[int], ground: Ground, restart: int) -> At | None:
+    """A phase of one of these updates."""
+    if not steps:
+        return None
+    step = rng.choice(steps)
+    phases = ground.phases_at(step)
+    return At(step=step, phase=rng.choice(phases), restart=restart) if phases else None
+
+
+def _after_two_saves(rng: Random, steps: Sequence[int], ground: Ground, restart: int) -> At | None:
     """Where the older one is left to load, if the newer one is damaged; a restart may have loaded either."""
-    within = [step for step in steps if sum(saved < step for saved in job.saved()) >= 2]
+    within = [step for step in steps if sum(saved < step for saved in ground.saved) >= 2]
     return At(step=rng.choice(within), phase="forward", restart=restart) if within and not restart else None
 
 
@@ -247,11 +256,12 @@ def _epoch(rng: Random, ground: Ground, launch: Launch) -> At | None:
     return At(epoch=rng.randrange(num_whole))
 
 
-def _failpoint(rng: Random, saves: Sequence[int], job: Job, restart: int, *, is_torn: bool) -> At | None:
+def _failpoint(rng: Random, saves: Sequence[int], ground: Ground, restart: int, *, is_torn: bool) -> At | None:
     if not saves:
         return None
     step = rng.choice(saves)
-    is_retiring = job.saved().index(step) >= KEPT_CHECKPOINTS
+    kept = ground.kept_checkpoints
+    is_retiring = kept is not None and ground.saved.index(step) >= kept
     names = [
         name
         for name, point in FAILPOINTS.items()

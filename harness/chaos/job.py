@@ -1,62 +1,105 @@
-"""What is trained under chaos, and the ground that its faults are drawn on."""
+"""What is trained under chaos, and the ground that its faults are drawn on.
+
+A job is a scenario without faults. It is drawn from our workloads, or it is that of a scenario file.
+"""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from random import Random
 from typing import Any
 
+from harness.errors import ScenarioError
 from harness.faults.base import Need
 from harness.history import Baseline
-from harness.plan import Expect, Plan, make_plan
+from harness.plan import Expect
 from harness.scenario import Scenario
-from harness.scenario.workloads import workload_names
+from harness.scenario.workloads import is_own_script, workload_names
+from harness.wire import Phase
 
 KEPT_CHECKPOINTS = 3  # of our workloads: with the fourth save the oldest one is deleted
 COLLECTIVE_TIMEOUT_S = 5.0  # a run that hangs waits for it, and costs no processor; a busy machine needs as much
 DEADLINE_S = 120.0  # three launches on a busy machine; only what hangs for good comes near it
 NUM_RANKS = (2, 2, 2, 3, 4)
 LENGTHS = ((8, 2), (12, 5))  # updates, updates between two saves; few, since each job has to be run without faults
+TRAINING: tuple[Phase, ...] = ("load_batch", "forward", "backward", "optimizer_step")
 _SLOW = frozenset({"ddp_digits"})  # it evaluates a whole data set between updates
 _WITHOUT_FLOATS = frozenset({"lm_tokens"})  # its batches are tokens
 _ACCUMULATES = frozenset({"lm_tokens"})  # the first backward of an update of its is reduced with the last
 
 
-@dataclass(frozen=True, kw_only=True, order=True)
-class Job:
-    """A training without faults.
+@dataclass(frozen=True, kw_only=True)
+class JobSource:
+    """Where the jobs of a night come from.
 
     Attributes:
-        steps, save_every: as in a scenario.
+        only: the one job there is; None: they are drawn.
+        workload: the only one to draw; None: all of ours.
+        num_ranks: the world sizes to draw from.
     """
 
-    workload: str
-    ranks: int
-    steps: int
-    save_every: int
+    only: Scenario | None = None
+    workload: str | None = None
+    num_ranks: tuple[int, ...] = NUM_RANKS
 
-    def scenario(self, **fields: Any) -> Scenario:
-        """A scenario of this job whose expectation is derived from its faults."""
-        return Scenario(
-            workload=self.workload,
-            ranks=self.ranks,
-            steps=self.steps,
-            save_every=self.save_every,
-            collective_timeout_s=COLLECTIVE_TIMEOUT_S,
-            deadline_s=DEADLINE_S,
-            expect=Expect(outcome="guaranteed"),
-            **fields,
+    def draw(self, rng: Random) -> Scenario:
+        """A job."""
+        if self.only is not None:
+            return self.only
+        names = [name for name in workloads() for _ in range(1 if name in _SLOW else 4)]
+        steps, save_every = rng.choice(LENGTHS)
+        return make_job(
+            workload=rng.choice([self.workload] if self.workload else names),
+            ranks=rng.choice(self.num_ranks),
+            steps=steps,
+            save_every=save_every,
         )
 
-    def plan(self) -> Plan:
-        return make_plan(self.scenario(), device="cpu")
 
-    def saved(self) -> list[int]:
-        """The updates after which there is a save, ascending."""
-        return [step for step in range(1, self.steps + 1) if step % self.save_every == 0 or step == self.steps]
+def make_job(*, workload: str, ranks: int, steps: int, save_every: int) -> Scenario:
+    """A training of one of our workloads, whose expectation is derived from the faults that it will be given."""
+    return Scenario(
+        workload=workload,
+        ranks=ranks,
+        steps=steps,
+        save_every=save_every,
+        collective_timeout_s=COLLECTIVE_TIMEOUT_S,
+        deadline_s=DEADLINE_S,
+        expect=Expect(outcome="guaranteed"),
+    )
+
+
+def job_of(scenario: Scenario) -> Scenario:
+    """What a scenario trains: without its faults, restarts and expectation, and with absolute paths.
+
+    Raises:
+        ScenarioError: it begins with what a crash left; chaos makes its own crashes.
+    """
+    if scenario.start_from is not None:
+        cure = "take the line out; chaos crashes the job itself"
+        raise ScenarioError([f"{scenario.file}: start_from: a job under chaos begins with nothing; {cure}"])
+    changes: dict[str, Any] = {"title": "", "max_restarts": 0, "fault": (), "guarantees": ()}
+    changes |= {"expect": Expect(outcome="guaranteed"), "devices": ("cpu",), "launcher": "warm"}
+    if is_own_script(scenario.workload):
+        changes["workload"] = str(scenario.script)
+    if scenario.gradient is not None:
+        changes["gradient"] = replace(scenario.gradient, losses=str(scenario.losses_path))
+    if scenario.metric is not None:
+        changes["metric"] = replace(scenario.metric, reference=str(scenario.reference_path))
+    return changed(scenario, **changes)
+
+
+def changed(scenario: Scenario, **fields: Any) -> Scenario:
+    """The scenario with these fields, by the names that they have in a file; what was left out stays so."""
+    kept = {_in_file(name): getattr(scenario, name) for name in scenario.model_fields_set}
+    return Scenario(**{**kept, **fields})
+
+
+def _in_file(name: str) -> str:
+    return Scenario.model_fields[name].alias or name
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,8 +110,47 @@ class Ground:
         baseline: of the job.
     """
 
-    job: Job
+    job: Scenario
     baseline: Baseline
+
+    @cached_property
+    def steps(self) -> int:
+        """How many updates the job makes, or says that it makes: fewer are a finding, not a reason to look away."""
+        planned = self.job.planned_steps
+        return max(self.baseline.updates.get(0, {}), default=0) if planned is None else planned
+
+    def phases_at(self, step: int) -> list[Phase]:
+        """The phases that every rank enters in an update; of one that is not on record the usual ones."""
+        if step not in self.baseline.updates.get(0, {}):
+            return list(TRAINING)
+        return [phase for phase in (*TRAINING, *_EVALUATES) if step in self.baseline.phases.get(phase, ())]
+
+    def has_phase(self, phase: Phase) -> bool:
+        """Whether every rank enters it at all."""
+        return phase == "init" or bool(self.baseline.phases.get(phase))
+
+    @cached_property
+    def saved(self) -> list[int]:
+        """The updates after which every rank saves with the checkpoint store, ascending."""
+        return sorted(set.intersection(*self._saves(self.baseline.saves)))
+
+    @cached_property
+    def maybe_saved(self) -> list[int]:
+        """The updates after which any rank saves, with whatever code, ascending."""
+        return sorted(set.union(*self._saves(self.baseline.saves), *self._saves(self.baseline.foreign_saves)))
+
+    def _saves(self, of_ranks: Mapping[int, Sequence[int]]) -> list[set[int]]:
+        return [set(of_ranks.get(rank, ())) for rank in range(self.job.ranks)]
+
+    @property
+    def kept_checkpoints(self) -> int | None:
+        """How many checkpoints stay when one more is saved; None: not known."""
+        return KEPT_CHECKPOINTS if self._is_ours else None
+
+    @property
+    def _is_ours(self) -> bool:
+        """Whether more is known of the script than what is on record."""
+        return self.job.workload in workloads()
 
     def calls(self, rank: int, step: int) -> list[Any]:
         """(operation, reduce operation, number of elements, dtype) of each collective of an update, in order."""
@@ -79,8 +161,8 @@ class Ground:
 
     @property
     def accumulates(self) -> bool:
-        """Whether what one backward leaves on a rank alone is still to be reduced over all."""
-        return self.job.workload in _ACCUMULATES
+        """Whether what one backward leaves on a rank alone may have to be reduced over all yet."""
+        return not self._is_ours or self.job.workload in _ACCUMULATES
 
     def may_overflow(self, step: int) -> bool:
         """Whether an attempt at this update may overflow without a fault: its scaler has just begun to count anew."""
@@ -100,23 +182,18 @@ class Ground:
 
     @cached_property
     def epoch_starts(self) -> tuple[int, ...]:
-        """The updates with which a pass over the data begins on rank 0; empty where samples have no ids."""
-        starts: list[int] = []
-        seen: set[int] = set()
-        for step, ids in sorted(self.baseline.sample_ids.get(0, {}).items()):
-            if ids is None:
-                return ()
-            if not starts or seen & set(ids):
-                starts.append(step)
-                seen = set()
-            seen |= set(ids)
-        return tuple(starts)
+        """The updates with which a pass over the data begins on rank 0; empty where nothing tells."""
+        epochs = dict(sorted(self.baseline.epochs.items()))
+        if None in epochs.values():
+            return ()
+        return tuple(step for step, epoch in epochs.items() if epochs.get(step - 1) != epoch)
 
     @cached_property
     def has(self) -> frozenset[Need]:
         """What the script has that some faults need."""
         scalers = {digests.get("scaler") for digests in self.baseline.updates.get(0, {}).values()}
-        found: set[Need] = set() if self.job.workload in _WITHOUT_FLOATS else {"float_batches"}
+        has_floats = self._is_ours and self.job.workload not in _WITHOUT_FLOATS
+        found: set[Need] = {"float_batches"} if has_floats else set()
         found |= {"scaler"} if scalers - {None, "None"} else set()
         # Those that training changes: a digest there is always, of no buffers too.
         buffers = {digests.get("buffers") for digests in self.baseline.updates.get(0, {}).values()}
@@ -124,16 +201,10 @@ class Ground:
         return frozenset(found)
 
 
-GroundOf = Callable[[Job], Ground]
+GroundOf = Callable[[Scenario], Ground]
+_EVALUATES: tuple[Phase, ...] = ("eval",)
 
 
 def workloads() -> list[str]:
     """Our workloads, without the planted ones."""
     return [name for name in workload_names() if not name.startswith("planted/")]
-
-
-def draw_job(rng: Random, only: str | None = None, num_ranks: Sequence[int] = NUM_RANKS) -> Job:
-    """A job; ``only`` names its workload, ``num_ranks`` are the world sizes to choose from."""
-    names = [only] if only else [name for name in workloads() for _ in range(1 if name in _SLOW else 4)]
-    steps, save_every = rng.choice(LENGTHS)
-    return Job(workload=rng.choice(names), ranks=rng.choice(num_ranks), steps=steps, save_every=save_every)

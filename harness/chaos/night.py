@@ -23,8 +23,9 @@ from typing import Any, Literal, TextIO
 
 from harness.chaos.budget import Budget, numbers
 from harness.chaos.canary import draw_canary
+from harness.chaos.draw import ANY_JOB
 from harness.chaos.finding import SHRINK_S, Found, pin_down
-from harness.chaos.job import NUM_RANKS
+from harness.chaos.job import JobSource
 from harness.chaos.progress import Progress
 from harness.chaos.trial import Trial, begin, try_number, try_scenario
 from harness.scenario import Scenario
@@ -48,8 +49,7 @@ class Order:
         runs_dir: where the run directories of what does not pass stay.
         out_dir: where scenario files of it are written.
         jobs: how many runs at a time.
-        workload: the only one to draw; None: all.
-        num_ranks: the world sizes to draw from.
+        source: where the jobs come from.
         canary: None for the drawn one.
     """
 
@@ -62,8 +62,7 @@ class Order:
     shard: int = 1
     num_shards: int = 1
     jobs: int = JOBS_A_CORE * (os.cpu_count() or 1)
-    workload: str | None = None
-    num_ranks: tuple[int, ...] = NUM_RANKS
+    source: JobSource = ANY_JOB
     canary: Scenario | None = None
 
 
@@ -190,7 +189,7 @@ class _Running:
                 number = next(self._numbers)
                 self._num_begun += 1
                 is_repeated = number % REPEAT_EVERY == REPEAT_EVERY // 2
-                self._begin(self._ended, try_number, order.seed, number, is_repeated, order.workload, order.num_ranks)
+                self._begin(self._ended, try_number, order.seed, number, is_repeated, order.source)
             if not self._running:
                 return
             done, _ = wait(self._running, timeout=0.5, return_when=FIRST_COMPLETED)

@@ -9,8 +9,8 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from typing import Any
 
+from harness.chaos.job import changed
 from harness.faults import Fault
 from harness.faults.base import Target
 from harness.scenario import Scenario
@@ -46,27 +46,29 @@ def shrink(
 def smaller(scenario: Scenario) -> Iterator[Scenario]:
     """Scenarios that may be run and are a step smaller, the most welcome first."""
     for candidate in _candidates(scenario):
-        if candidate.faults and not problems(candidate):
+        if not problems(candidate):
             yield candidate
 
 
 def _candidates(scenario: Scenario) -> Iterator[Scenario]:
     faults = scenario.faults
+    if faults:  # what is wrong may be so without any
+        yield _with(scenario, [])
     if len(faults) > 1:
         yield from (_with(scenario, [fault]) for fault in faults)
     if len(faults) > 2:
         yield from (_with(scenario, [f for f in faults if f is not left_out]) for left_out in faults)
     for ranks in range(2, scenario.ranks):
-        yield _changed(scenario, ranks=ranks, fault=tuple(_within(fault, ranks) for fault in faults))
+        yield changed(scenario, ranks=ranks, fault=tuple(_within(fault, ranks) for fault in faults))
     for max_restarts in range(scenario.max_restarts):
-        yield _changed(scenario, max_restarts=max_restarts)
+        yield changed(scenario, max_restarts=max_restarts)
     last = max((fault.at.step or 1 for fault in faults), default=1)
     for steps in sorted({last, last + 1, (scenario.steps + last) // 2}):
-        if steps < scenario.steps:
-            yield _changed(scenario, steps=steps)
+        if steps < scenario.steps and scenario.planned_steps is not None:
+            yield changed(scenario, steps=steps)
     for n, fault in enumerate(faults):
         for simpler in _simpler(fault, scenario):
-            yield _changed(scenario, fault=(*faults[:n], simpler, *faults[n + 1 :]))
+            yield changed(scenario, fault=(*faults[:n], simpler, *faults[n + 1 :]))
 
 
 def _simpler(fault: Fault, scenario: Scenario) -> Iterator[Fault]:
@@ -93,7 +95,7 @@ def _with(scenario: Scenario, faults: Sequence[Fault]) -> Scenario:
     """The scenario with these faults alone, at the restarts that are left when those between them do not happen."""
     ends = sorted({fault.at.restart for fault in faults if fault.ends_launch != "never"})
     moved = [replace(f, at=replace(f.at, restart=sum(end < f.at.restart for end in ends))) for f in faults]
-    return _changed(scenario, fault=tuple(moved))
+    return changed(scenario, fault=tuple(moved))
 
 
 def _within(fault: Fault, ranks: int) -> Fault:
@@ -104,19 +106,6 @@ def _within(fault: Fault, ranks: int) -> Fault:
         case list():
             rank = sorted({min(r, ranks - 1) for r in rank})
     return replace(fault, rank=rank)
-
-
-def _changed(scenario: Scenario, **fields: Any) -> Scenario:
-    kept = {name: getattr(scenario, _attribute(name)) for name in _given(scenario)}
-    return Scenario(**{**kept, **fields})
-
-
-def _given(scenario: Scenario) -> list[str]:
-    return [Scenario.model_fields[name].alias or name for name in scenario.model_fields_set]
-
-
-def _attribute(name: str) -> str:
-    return next((n for n, field in Scenario.model_fields.items() if field.alias == name), name)
 
 
 def _key(scenario: Scenario) -> str:

@@ -8,9 +8,8 @@ import shutil
 import signal
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
-from functools import cache
 from multiprocessing import parent_process
 from multiprocessing.connection import wait
 from multiprocessing.synchronize import Event
@@ -18,8 +17,8 @@ from multiprocessing.util import Finalize
 from pathlib import Path
 from typing import Any, Literal
 
-from harness.chaos.draw import draw
-from harness.chaos.job import NUM_RANKS, Ground, Job
+from harness.chaos.draw import ANY_JOB, draw
+from harness.chaos.job import Ground, JobSource, job_of
 from harness.chaos.place import phase_of
 from harness.checks import Verdict
 from harness.errors import HarnessError
@@ -47,6 +46,7 @@ class Trial:
         scenario: what was run; None if none could be drawn.
         outcome: of the judgement; ``error`` if the harness itself was in trouble.
         way: in which way it did not pass, alike for runs that fail alike; empty if it passed.
+        blamed: the guarantees for which it did not pass, if it was for any.
         places: (kind, phase, workload) of each fault.
         run_dir: kept, unless it passed.
         duration_s: with all that belongs to it.
@@ -57,6 +57,7 @@ class Trial:
     outcome: Outcome
     headline: str
     way: str = ""
+    blamed: tuple[str, ...] = ()
     places: tuple[tuple[str, str, str], ...] = ()
     run_dir: Path | None = None
     duration_s: float = 0.0
@@ -126,34 +127,55 @@ def _end_with_parent() -> None:
         os._exit(1)  # what runs here hears of it in the same way
 
 
-@cache
-def ground_of(job: Job) -> Ground:
+class _NoGround(HarnessError):
+    """A job whose run without faults is no ground to plan on."""
+
+    def __init__(self, job: Scenario, why: str) -> None:
+        super().__init__(f"{job.workload}, {job.ranks} ranks, {job.steps} steps, cannot be used: {why}")
+        self.job = job
+
+
+_grounds: dict[str, Ground] = {}
+
+
+def ground_of(job: Scenario) -> Ground:
     """What a job passes without faults; run now, if no process of this store has.
 
     Raises:
-        HarnessError: it does not repeat itself, so that nothing can be compared with it.
+        HarnessError: it ends badly or does not repeat itself, so that nothing can be compared with it.
     """
-    baseline = _session.baseline(job.plan())
-    if baseline.reason:
-        raise HarnessError(f"{job} cannot be used: {baseline.reason}")
-    return Ground(job=job, baseline=baseline)
+    key = repr(job)
+    if key not in _grounds:
+        baseline = _session.baseline(make_plan(job, device="cpu"))
+        if baseline.reason:
+            raise _NoGround(job, baseline.reason)
+        _grounds[key] = Ground(job=job, baseline=baseline)
+    return _grounds[key]
 
 
-def try_number(
-    seed: int, number: int, is_repeated: bool, only: str | None = None, num_ranks: Sequence[int] = NUM_RANKS
-) -> Trial:
-    """Draw the plan of this number, and try it; twice, if ``is_repeated``, and both must come to the same."""
+def try_number(seed: int, number: int, is_repeated: bool, source: JobSource = ANY_JOB) -> Trial:
+    """Draw the plan of this number, and try it; twice, if ``is_repeated``, and both must come to the same.
+
+    A job that is no ground for faults is tried without any: what is wrong with it is a finding as well.
+    """
     started_s = time.monotonic()
-    try:
-        scenario = draw(seed, number, ground_of, only, num_ranks)
-    except HarnessError as error:
-        return Trial(number=number, scenario=None, outcome="error", headline=str(error), way="not drawn")
     name = f"plan-{seed}-{number}"
+    try:
+        scenario = draw(seed, number, ground_of, source)
+    except _NoGround as error:
+        trial = try_scenario(error.job, name, number=number)
+        return trial if trial.outcome != "passed" else _without_ground(number, error)
+    except HarnessError as error:
+        return _without_ground(number, error)
     trial = try_scenario(scenario, name, number=number, keep=is_repeated)
     if is_repeated:
         again = try_scenario(scenario, f"{name}-again", number=number, keep=True)
         trial = compared(trial, again)
     return replace(trial, duration_s=time.monotonic() - started_s)
+
+
+def _without_ground(number: int, error: HarnessError) -> Trial:
+    return Trial(number=number, scenario=None, outcome="error", headline=str(error), way="not drawn")
 
 
 def try_scenario(scenario: Scenario, name: str, *, number: int = -1, keep: bool = False) -> Trial:
@@ -165,7 +187,7 @@ def try_scenario(scenario: Scenario, name: str, *, number: int = -1, keep: bool 
     """
     started_s = time.monotonic()
     try:
-        ground = ground_of(_job(scenario))
+        ground = ground_of(job_of(scenario))
         places = tuple((fault.kind, phase_of(fault, ground), scenario.workload) for fault in scenario.faults)
     except HarnessError:
         places = ()  # a planted workload need not repeat itself
@@ -183,6 +205,7 @@ def try_scenario(scenario: Scenario, name: str, *, number: int = -1, keep: bool 
         outcome=judgement.outcome,
         headline=judgement.headline,
         way=way_of(judgement),
+        blamed=tuple(verdict.guarantee for verdict in judgement.blamed),
         places=places,
         run_dir=run_dir,
         duration_s=time.monotonic() - started_s,
@@ -197,10 +220,6 @@ def forgotten(trial: Trial) -> Trial:
         return trial
     shutil.rmtree(trial.run_dir, ignore_errors=True)
     return replace(trial, run_dir=None)
-
-
-def _job(scenario: Scenario) -> Job:
-    return Job(workload=scenario.workload, ranks=scenario.ranks, steps=scenario.steps, save_every=scenario.save_every)
 
 
 def way_of(judgement: Judgement) -> str:

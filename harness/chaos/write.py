@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import json
+import os
 import re
 import textwrap
 from collections.abc import Iterator, Sequence
@@ -15,6 +16,7 @@ from harness.errors import ScenarioError
 from harness.faults import Fault
 from harness.faults.base import At
 from harness.scenario import Scenario
+from harness.scenario.workloads import is_own_script
 
 TABLES = ("faults", "effects", "expect", "metric", "gradient", "env")
 
@@ -23,9 +25,9 @@ def write_scenario(scenario: Scenario, folder: Path, name: str, comment: Sequenc
     """Write it under a name that is free, beginning with ``name``; returns the path.
 
     Raises:
-        ScenarioError: the folder cannot be written, or the scenario has what only a person writes (effects, a metric).
+        ScenarioError: the folder cannot be written.
     """
-    text = scenario_text(scenario, comment)
+    text = scenario_text(_seen_from(folder.absolute(), scenario), comment)
     slug = re.sub(r"[^A-Za-z0-9_]+", "_", name).strip("_")[:100]
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -45,15 +47,34 @@ def write_scenario(scenario: Scenario, folder: Path, name: str, comment: Sequenc
     raise AssertionError("numbers do not end")
 
 
+def _seen_from(folder: Path, scenario: Scenario) -> Scenario:
+    """With the paths of the user's files as they are from a file in this folder."""
+    found: dict[str, Any] = {}
+    if is_own_script(scenario.workload):
+        found["workload"] = os.path.relpath(scenario.script, folder)
+    if scenario.metric is not None:
+        reference = os.path.relpath(str(scenario.reference_path), folder)
+        found["metric"] = dataclasses.replace(scenario.metric, reference=reference)
+    if scenario.gradient is not None:
+        found["gradient"] = dataclasses.replace(
+            scenario.gradient, losses=os.path.relpath(str(scenario.losses_path), folder)
+        )
+    return scenario.model_copy(update=found)
+
+
 def scenario_text(scenario: Scenario, comment: Sequence[str] = ()) -> str:
     """The file's text; what has its default is left out."""
-    if scenario.effects or scenario.metric or scenario.gradient or scenario.env:
-        raise ScenarioError([f"{scenario.title}: effects, metric, gradient and env are not written by chaos"])
     lines = [line for text in comment for line in textwrap.wrap(text, 118, initial_indent="# ", subsequent_indent="# ")]
     for name, field in Scenario.model_fields.items():
         value = getattr(scenario, name)
         if name not in TABLES and (value != field.default or name in ("workload", "ranks", "steps", "save_every")):
             lines.append(f"{name} = {_value(value)}")
+    if scenario.env:
+        lines += ["", "[env]", *(f"{_value(name)} = {_value(value)}" for name, value in scenario.env.items())]
+    for name, table in (("metric", scenario.metric), ("gradient", scenario.gradient)):
+        lines += ["", f"[{name}]", *_fields(table)] if table is not None else []
+    for effect in scenario.effects:
+        lines += ["", "[[effect]]", *_fields(effect)]
     for fault in scenario.faults:
         lines += ["", "[[fault]]", *_fault(fault)]
     lines += ["", "[expect]", *_fields(scenario.expect)]

@@ -173,7 +173,8 @@ class CheckpointStore:
         self.wait()
         exchange = self._exchange or current_exchange()
         points.reach("ckpt.load:before")
-        loaded = self._load(exchange, at_most)
+        with _telling_failure(Kind.LOAD_ERROR, 0, self.root):
+            loaded = self._load(exchange, at_most)
         self._has_loaded = True
         if loaded is None:
             points.tell(Kind.LOAD, 0, path=None, loaded_step=None, manifest=None, candidates=[])
@@ -195,12 +196,8 @@ class CheckpointStore:
         """Tell the harness that a save begins, and if it fails; gives the path that the checkpoint will have."""
         path = self.root / f"step-{step}"
         points.tell(Kind.SAVE_START, step, path=str(path))
-        try:
+        with _telling_failure(Kind.SAVE_ERROR, step, path):
             yield path
-        except BaseException as error:
-            words, ranks = f"{type(error).__name__}: {error}", list(getattr(error, "ranks", ()))
-            points.tell(Kind.SAVE_ERROR, step, path=str(path), error=words, ranks=ranks)
-            raise
 
     def _save(self, exchange: Exchange, step: int, path: Path, shared: Mapping[str, Any], own: Any) -> Saved:
         """A save from its first vote to the end of its tidying up; the parts are frozen or not."""
@@ -389,3 +386,13 @@ class CheckpointStore:
         if points.listener is not None:
             entries = [asdict(entry) for entry in judge.inspect(self.root, read_data)]
             points.tell(Kind.INVENTORY, step, root=str(self.root), entries=entries, why=why)
+
+
+@contextmanager
+def _telling_failure(kind: Kind, step: int, path: Path) -> Iterator[None]:
+    try:
+        yield
+    except BaseException as error:
+        words, ranks = f"{type(error).__name__}: {error}", list(getattr(error, "ranks", ()))
+        points.tell(kind, step, path=str(path), error=words, ranks=ranks)
+        raise

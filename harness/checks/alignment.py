@@ -74,7 +74,7 @@ def how_parted(
             return "skipped" if is_ahead else "extra"
     # The others have sent nothing after it yet; a usual step of the same phase tells what would have come.
     usual = [profile for profile, _ in usual_profiles(history, group, restart, there).most_common(1)]
-    position = len(profile_of(theirs[:index], there.step, there.phase))
+    position = len(profile_of(theirs[:index], there))
     if usual and position + 1 < len(usual[0]):
         following = usual[0][position + 1]
         if following == (*asked(here), here.data.get("site")):

@@ -3,8 +3,9 @@
 Compared is what each rank sent: the k-th of one rank with the k-th of every other. Backends pair them like that
 whatever they are, and often in silence. Who is wrong is decided by majority; between two ranks by which of them does
 what neither does in other steps; where that names nobody or someone else, by what the fault-free run sent
-(harness.checks.due). A rank that left before it sent anything more may yet have left out a call that it came back from
-(harness.checks.unsent). Error texts are never read: which rank gets which is a race.
+(harness.checks.due). A rank that left before it sent anything more may yet have left out a call that it came back from,
+or put in one that nobody called for (harness.checks.unsent). Error texts are never read: which rank gets which is a
+race.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from harness.checks.alignment import How, how_parted, trace_back
 from harness.checks.due import Owed, is_left_out, unlike_due
 from harness.checks.records import exits
 from harness.checks.sent import BEFORE_UPDATE, Sent, asked, canonical, describe, differ, half_step, sent_by_group
-from harness.checks.unsent import Unsent, unsent_in
+from harness.checks.unsent import Unsent, unasked_in, unsent_in
 from harness.checks.usual import unlike_elsewhere
 from harness.checks.vote import minority
 from harness.history import Baseline, History
@@ -75,6 +76,8 @@ def _parted(history: History, restart: int, group: str, sent: Sent, baseline: Ba
     unsent = unsent_in(history, restart, group)
     if unsent is not None and (index is None or index >= unsent.sent):
         return _left_out(restart, group, sent, unsent)
+    if index is None and (unasked := unasked_in(history, restart, group)) is not None:
+        return _put_in(restart, group, sent, unasked)
     if index is None:
         index = _missing_at(history, restart, sent)
     return None if index is None else _explain(history, restart, group, sent, index, baseline)
@@ -202,6 +205,25 @@ def _left_out(restart: int, group: str, sent: Sent, unsent: Unsent) -> Deviation
         met_ns=max([unsent.word.t_ns, *(event.t_ns for _, event in others)]),
         sent=_said(sent, index),
         is_unsent=True,
+    )
+
+
+def _put_in(restart: int, group: str, sent: Sent, at: Event) -> Deviation:
+    """What a rank sent and its script never called for, where all that the ranks sent agrees, as a deviation."""
+    index = len(sent[at.rank]) - 1
+    return Deviation(
+        restart=restart,
+        group=group,
+        rank=at.rank,
+        ranks=(at.rank,),
+        how="extra",
+        operation=at.data["op"],
+        step=at.step,
+        phase=at.phase,
+        call=index + 1,
+        at=at,
+        met_ns=max(event.t_ns for events in sent.values() if (event := _at(events, index))),
+        sent=_said(sent, index),
     )
 
 

@@ -174,14 +174,14 @@ def _died(history: History, restart: int, ends: Mapping[int, End]) -> Cause | No
         return _of_end(min(signalled, key=lambda end: (_order(history, end, restart, reported), _time(end))), restart)
     raised = [end for end in ends.values() if end.way == "exception" and not end.in_collective]
     if raised:
-        # A save that is given up is given up on all ranks: those raise as well whose part of it was well.
-        own = [end for end in raised if not _is_told_of_a_save(end)]
+        # A save or load that is given up is given up on all ranks: those raise as well whose part of it was well.
+        own = [end for end in raised if not _is_told_of_it(end)]
         return _of_end(min(own or raised, key=_time), restart)
     return None
 
 
-def _is_told_of_a_save(end: End) -> bool:
-    if end.last is None or end.last.kind != Kind.SAVE_ERROR:
+def _is_told_of_it(end: End) -> bool:
+    if end.last is None or end.last.kind not in (Kind.SAVE_ERROR, Kind.LOAD_ERROR):
         return False
     failed: list[int] = end.last.data.get("ranks") or []
     return bool(failed) and end.rank not in failed

@@ -96,11 +96,16 @@ def fatal_at_exit(history: History, rank: int, restart: int) -> str | None:
 
 
 def _last_work(events: list[Event]) -> Event:
-    """The last event of the training itself: unwinding and teardown have other tags than where the trouble was."""
-    for event in reversed(events):
-        if event.kind not in (Kind.EXCEPTION, Kind.EXIT) and event.phase != "teardown":
-            return event
-    return events[-1]
+    """The last event of the training itself: unwinding and teardown have other tags than where the trouble was.
+
+    Of a process that loaded a state with nothing left to do the first of its teardown, which knows the step.
+    """
+    did = [event for event in events if event.kind not in (Kind.EXCEPTION, Kind.EXIT)]
+    work = [event for event in did if event.phase != "teardown"]
+    torn_down = [event for event in did if event.phase == "teardown"]
+    if torn_down and (not work or work[-1].step == 0 < torn_down[0].step):
+        return torn_down[0]
+    return work[-1] if work else events[-1]
 
 
 def _code_of_agent(history: History, events: list[Event]) -> int | None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from math import inf
 
 from harness.checks.base import Verdict, guarantee, invalid, not_applicable, unknown, valid
-from harness.checks.records import ended_well, exits, listed, start_step, unplaced
+from harness.checks.records import ended_well, exits, listed, start_step, surviving, unplaced, updates
 from harness.checks.replicas import SHARED
 from harness.history import Baseline, History
 from harness.wire import Event, Kind
@@ -176,11 +176,11 @@ def _near_final(baseline: Baseline, final: Mapping[int, Event], tolerance: float
 
 
 def _first_unlike(history: History, baseline: Baseline, rank: int, what: str) -> Event | None:
-    """The first update of the rank whose digest is not the baseline's."""
+    """The first update of the rank whose digest is not the baseline's, of those that the final state came of."""
     if unplaced(history) is not None:
         return None  # its steps have other numbers
     expected = baseline.updates.get(rank, {})
-    for event in history.of(Kind.UPDATE):
-        if event.rank == rank and event.data[what] != expected.get(event.step, {}).get(what, event.data[what]):
+    for step, event in surviving(updates(history)).get(rank, {}).items():
+        if event.data[what] != expected.get(step, {}).get(what, event.data[what]):
             return event
     return None

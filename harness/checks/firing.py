@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from harness.checks.base import Verdict, guarantee, invalid, not_applicable, unknown, valid
+from harness.checks.ends import ends_of
 from harness.checks.records import listed, start_step
 from harness.faults import Fault
 from harness.history import Baseline, History
@@ -20,16 +23,33 @@ def fault_fired(history: History, _: Baseline | None) -> Verdict:
     fired = {(e.data["index"], e.rank, e.restart): e for e in reversed(history.of(Kind.FAULT))}
     count = 0
     for index, fault in enumerate(plan.faults):
-        for rank in fault.targets(plan.ranks):
-            event = fired.get((index, rank, fault.at.restart))
+        mine = {rank: fired.get((index, rank, fault.at.restart)) for rank in fault.targets(plan.ranks)}
+        problems = {}
+        for rank, event in mine.items():
             if event is None:
                 return _not_fired(history, fault, rank)
-            process = history.of(rank=rank, restart=event.restart)
-            after = [e for e in process if e.seq > event.seq]
+            after = [e for e in history.of(rank=rank, restart=event.restart) if e.seq > event.seq]
             if problem := _elsewhere(fault, event) or fault.missing_effect(event, after):
-                return unknown(f"{fault.kind} on rank {rank}: {problem}", event)
-            count += 1
+                problems[rank] = (event, problem)
+        count += len(mine) - len(problems)
+        for rank in _ended_before_it_acted(history, fault, problems, mine):
+            del problems[rank]
+        for rank, (event, problem) in problems.items():
+            return unknown(f"{fault.kind} on rank {rank}: {problem}", event)
     return valid(f"{count} firing{'s' * (count != 1)} as planned")
+
+
+def _ended_before_it_acted(
+    history: History, fault: Fault, without: Collection[int], targets: Collection[int]
+) -> list[int]:
+    """Of the ranks on which it fired without effect those that the launcher ended meanwhile.
+
+    What takes its time has its effect on one of several targets first, and the launcher ends the others.
+    """
+    if not fault.ends_rank or len(without) == len(targets):
+        return []
+    ends = ends_of(history, fault.at.restart)
+    return [rank for rank in without if ends[rank].signal == "SIGTERM"]
 
 
 def _not_fired(history: History, fault: Fault, rank: int) -> Verdict:

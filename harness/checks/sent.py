@@ -59,8 +59,13 @@ def asked(event: Event) -> tuple[Hashable, ...]:
     return (operation, data.get("reduce_op"), data.get("numel"), data.get("dtype"), data.get("root"))
 
 
+def attempt_of(event: Event) -> int:
+    """Which attempt at an update it belongs to: what a gradient scaler leaves out is made again under the same step."""
+    return event.step + int(event.data.get("left_out", 0))
+
+
 def half_step(event: Event) -> int | None:
-    """Which half-step it belongs to: odd while an update is made, even between two; None where ranks may differ.
+    """Which half-step it belongs to: odd while an update is tried, even between two; None where ranks may differ.
 
     Between two updates the tags of healthy ranks differ: one rank alone saves, evaluates or draws the next batch. At
     init and while loading even the step may: rank 0 may know it first. What a thread beside the training sends is in
@@ -68,9 +73,10 @@ def half_step(event: Event) -> int | None:
     """
     if event.phase in ("init", "load") or event.data.get("aside"):
         return None
+    attempt = attempt_of(event)
     if event.phase in ("forward", "backward"):
-        return 2 * event.step - 1
-    return 2 * event.step - 2 if event.phase == "load_batch" else 2 * event.step
+        return 2 * attempt - 1
+    return 2 * attempt - 2 if event.phase == "load_batch" else 2 * attempt
 
 
 def differ(events: Iterable[Event]) -> bool:

@@ -1,4 +1,5 @@
-"""A rank that came back from a collective which it never sent, as its own record tells.
+"""A rank that came back from a collective which it never sent, or sent one that its script did not ask for, as its own
+record tells.
 
 In its last word, and with its next call already if it has one too many, a rank counts the calls that its script came
 back from; what it handed to the backend is on record call by call, from further down. A rank that was killed, or whose
@@ -56,3 +57,33 @@ def _of_rank(history: History, restart: int, group: str, rank: int) -> Unsent | 
         return None
     before = [e for e in mine if e.seq < word.seq and e.kind != Kind.FAULT and e.data.get("faulted") != "skipped"]
     return Unsent(rank=rank, sent=len(sent), operation=counted["last"], place=before[-1], word=word)
+
+
+def unasked_in(history: History, restart: int, group: str) -> Event | None:
+    """The last call of the first rank to leave that sent more to ``group`` than its script called for; None: none did.
+
+    Which of its calls nobody asked for is not known: between ranks whose calls are all alike, as the votes of a save
+    are, only their number tells.
+    """
+    if history.damaged:
+        return None
+    found = [one for rank in history.ranks if (one := _unasked_of(history, restart, group, rank)) is not None]
+    return min(found, key=lambda event: event.t_ns, default=None)
+
+
+def _unasked_of(history: History, restart: int, group: str, rank: int) -> Event | None:
+    mine = history.of(rank=rank, restart=restart)
+    word = next(
+        (e for e in mine if e.kind in (Kind.EXCEPTION, Kind.EXIT) and group in e.data.get("returned", ())), None
+    )
+    if word is None:
+        return None
+    counted = word.data["returned"][group]
+    sent = [e for e in mine if e.kind == Kind.COLLECTIVE and e.data["group"] == group and e.seq < word.seq]
+    if any(e.data.get("aside") for e in sent):
+        return None  # a thread beside the training may be in the middle of a call
+    if "raised" not in counted:
+        return None  # an older record
+    asked = counted["calls"] + counted["raised"]
+    sent = [e for e in sent if e.data.get("faulted") != "skipped"]
+    return sent[-1] if len(sent) > asked else None

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Hashable, Iterable
 from typing import Any
 
-from harness.checks.sent import Sent, asked, is_in_step
+from harness.checks.sent import Sent, asked, attempt_of, is_in_step
 from harness.checks.vote import rarest
 from harness.history import Baseline, History
 from harness.wire import PHASES, Event, Kind
@@ -23,12 +23,12 @@ def unlike_elsewhere(
     holds tells them apart. Where no other step is on record, the fault-free run says how many there should be.
     """
     here = [events[index] for rank, events in sent.items() if rank in pair and index < len(events)]
-    first = min(here, key=lambda e: (e.step, PHASES.index(e.phase)))
+    first = min(here, key=lambda e: (attempt_of(e), PHASES.index(e.phase)))
     usual = usual_profiles(history, group, restart, first)
     fitting: dict[int, int] = {}
     for rank in pair:
-        profile = profile_of(sent[rank], first.step, first.phase)
-        is_cut = bool(sent[rank]) and (sent[rank][-1].step, sent[rank][-1].phase) == (first.step, first.phase)
+        profile = profile_of(sent[rank], first)
+        is_cut = bool(sent[rank]) and _is_together(sent[rank][-1], first)
         if usual:
             fitting[rank] = sum(
                 count
@@ -57,20 +57,25 @@ def _all_sent(history: History, rank: int, restart: int) -> list[Event]:
     return [e for e in history.of(Kind.COLLECTIVE, rank=rank, restart=restart) if is_in_step(e)]
 
 
-def profile_of(events: Iterable[Event], step: int, phase: str) -> tuple[Hashable, ...]:
-    return tuple((*asked(e), e.data.get("site")) for e in events if e.step == step and e.phase == phase)
+def profile_of(events: Iterable[Event], place: Event) -> tuple[Hashable, ...]:
+    """What was sent in this place's phase of its attempt at an update."""
+    return tuple((*asked(e), e.data.get("site")) for e in events if _is_together(e, place))
+
+
+def _is_together(one: Event, other: Event) -> bool:
+    return attempt_of(one) == attempt_of(other) and one.phase == other.phase
 
 
 def usual_profiles(history: History, group: str, restart: int, place: Event) -> Counter[tuple[Hashable, ...]]:
-    """What ranks send to this group in this phase of other steps (in any restart) -> how often."""
+    """What ranks send to this group in this phase of other attempts (in any restart) -> how often."""
     profiles: dict[tuple[int, int, int], list[Any]] = {}
     for event in history.of(Kind.COLLECTIVE):
-        same_step = event.restart == restart and event.step == place.step
+        same_step = event.restart == restart and attempt_of(event) == attempt_of(place)
         # A resumed launch begins otherwise than the first.
         other_start = event.phase in ("init", "load") and (event.restart == 0) != (restart == 0)
         if same_step or other_start or event.phase != place.phase or event.data["group"] != group:
             continue
         if event.data.get("faulted") != "skipped":
-            key = (event.rank, event.restart, event.step)
+            key = (event.rank, event.restart, attempt_of(event))
             profiles.setdefault(key, []).append((*asked(event), event.data.get("site")))
     return Counter(tuple(profile) for profile in profiles.values())

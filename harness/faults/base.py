@@ -310,6 +310,21 @@ def work_after(fault: Fault, after: Sequence[Event]) -> str | None:
     return None
 
 
+def not_surfaced(error: str, words: str, fired: Event, after: Sequence[Event]) -> str | None:
+    """None if an exception that a fault raised left the training script, or came out as a checkpoint store's answer.
+
+    Args:
+        error: its type.
+        words: of its message; a store that gives a save or a load up for it says them again.
+    """
+    for event in after:
+        if event.kind == Kind.EXCEPTION and (event.data["type"].endswith(error) or words in str(event.data["message"])):
+            return None
+        if event.kind in (Kind.SAVE_ERROR, Kind.LOAD_ERROR) and words in str(event.data["error"]):
+            return None
+    return f"no {error} left the training script after {fired.where}: was it caught there?"
+
+
 def effects_of(fired: Event, after: Sequence[Event]) -> list[Event]:
     """What was measured each time this fault acted, in order."""
     return [e for e in after if e.kind == Kind.EFFECT and e.data["index"] == fired.data["index"]]

@@ -57,7 +57,8 @@ class Kill(PointFault):
 
     def missing_effect(self, fired: Event, after: Sequence[Event]) -> str | None:
         if self.signal == "SIGINT":
-            after = [event for event in after if event.kind != Kind.SAVE_ERROR]  # said on its way out
+            said = (Kind.SAVE_ERROR, Kind.LOAD_ERROR)  # on its way out
+            after = [event for event in after if event.kind not in said]
         if self.grace_s is None:
             return work_after(self, after)
         lived_s = (after[-1].t_ns - fired.t_ns) / 1e9 if after else 0.0

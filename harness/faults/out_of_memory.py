@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, Literal
 
-from harness.faults.base import PointFault
-from harness.wire import Event, Kind
+from harness.faults.base import PointFault, not_surfaced
+from harness.wire import Event
 
 CHUNK_BYTES = 1 << 20
 MIN_HEADROOM_BYTES = 32 << 20  # what unwinding and the last words need
@@ -58,12 +58,7 @@ class OutOfMemory(PointFault):
         raise MemoryError(self._message(got_bytes))
 
     def missing_effect(self, fired: Event, after: Sequence[Event]) -> str | None:
-        for event in after:
-            if event.kind == Kind.EXCEPTION and event.data["type"] == MemoryError.__name__:
-                return None
-            if event.kind == Kind.SAVE_ERROR and self._message(None) in str(event.data["error"]):
-                return None
-        return f"no MemoryError left the training script after {fired.where}: was it caught there?"
+        return not_surfaced(MemoryError.__name__, self._message(None), fired, after)
 
     def _message(self, got_bytes: int | None) -> str:
         limit = f"RLIMIT_AS leaves {self.headroom_bytes} bytes to this rank"

@@ -7,16 +7,16 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 from harness.errors import InjectedFault
-from harness.faults.base import PointFault
-from harness.wire import Event, Kind
+from harness.faults.base import PointFault, not_surfaced
+from harness.wire import Event
 
 
 @dataclass(frozen=True, kw_only=True)
 class Raise(PointFault):
     """The rank raises ``InjectedFault(message)`` and the script does with it what it does with any exception.
 
-    Inside a checkpoint save (``at.failpoint``) it stands for an error of the file system: a store may answer it by
-    giving the save up, and that answer counts as its effect too.
+    Inside a checkpoint save or load (``at.failpoint``) it stands for an error of the file system: a store may answer it
+    by giving up, and that answer counts as its effect too.
 
     Attributes:
         message: the exception's text.
@@ -43,9 +43,4 @@ class Raise(PointFault):
         raise InjectedFault(self.message)
 
     def missing_effect(self, fired: Event, after: Sequence[Event]) -> str | None:
-        for event in after:
-            if event.kind == Kind.EXCEPTION and event.data["type"].endswith(InjectedFault.__name__):
-                return None
-            if event.kind == Kind.SAVE_ERROR and self.message in str(event.data["error"]):
-                return None
-        return f"no {InjectedFault.__name__} left the training script after {fired.where}: was it caught there?"
+        return not_surfaced(InjectedFault.__name__, self.message, fired, after)

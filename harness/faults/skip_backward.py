@@ -30,3 +30,7 @@ class SkipBackward(LeavesOut):
     def findings(self) -> tuple[Finding, ...]:
         sent = Finding(guarantee="CollectivesAgree", names_rank=True, names_step=True)
         return (sent, *UNLIKE_THE_BASELINE)  # the latter in a window of no_sync(), where nothing is sent
+
+    @property
+    def may_end_it_first(self) -> bool:
+        return True  # a gradient scaler refuses to unscale what is not there

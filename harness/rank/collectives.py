@@ -74,6 +74,7 @@ _kept: list[Any] = []
 # Group -> how many calls the script came back from without an error, whatever became of them further down, and the last
 # one. What was sent is on record by itself, so that a call that was answered and never sent shows in the records.
 _returned: dict[str, tuple[int, str]] = {}
+_raised: dict[str, int] = {}
 # What was handed over to be reduced in the running backward pass, as DDP does with its buckets; None outside of one.
 reducing: list[Any] | None = None
 
@@ -109,16 +110,17 @@ class RecordingProcessGroup(_Stock):  # type: ignore[misc]
         self.inner._set_group_desc(desc)
 
     def record(self, operation: str, args: Any, kwargs: Any, faulted: str | None = None) -> None:
-        self.calls += 1
         members = members_of(self.name, operation, args, kwargs, faulted)
         if (returned := _returned.get(self.name)) is not None and returned[0] > self.sent:
             # Said at once: what follows an unsent call may end this process before its last word.
             members += f',"returned":{json.dumps(_told({self.name: returned}))}'
-        _recorder.emit_encoded(Kind.COLLECTIVE, f',"call":{self.calls}{members}')
+        self.record_members(members)
 
     def record_members(self, members: str) -> None:
-        """The same for a call that is sent later than it was asked for."""
+        """The same where the call was encoded when it was asked for, and is sent later."""
         self.calls += 1
+        if _recorder.left_out:
+            members += f',"left_out":{_recorder.left_out}'
         _recorder.emit_encoded(Kind.COLLECTIVE, f',"call":{self.calls}{members}')
 
     def get_group_store(self) -> Any:
@@ -153,12 +155,17 @@ def _recorded(name: str, operation: str) -> Callable[..., Any]:
             return stock(self.inner, *args, **kwargs)
         if (held := self.held) is not None:
             held.let_pass()
-        if (fired := _triggers.at_collective()) is not None:
-            work = fired.fault.replace(Call(self, operation, stock, args, kwargs, fired))
-        else:
-            self.record(operation, args, kwargs)
-            self.sent += 1
-            work = stock(self.inner, *args, **kwargs)
+        fired = _triggers.at_collective()
+        try:
+            if fired is not None:
+                work = fired.fault.replace(Call(self, operation, stock, args, kwargs, fired))
+            else:
+                self.record(operation, args, kwargs)
+                self.sent += 1
+                work = stock(self.inner, *args, **kwargs)
+        except Exception:
+            _raised[self.name] = _raised.get(self.name, 0) + 1
+            raise
         if held is not None:
             self.held = None
             held.issue_held()
@@ -180,12 +187,17 @@ def _override_methods() -> None:
 
 
 def returned() -> dict[str, dict[str, Any]]:
-    """Group -> ``calls``: how many this process came back from without an error; ``last``: what the last one was."""
+    """Group -> ``calls``: how many this process came back from without an error, ``last``: what the last one was,
+    ``raised``: how many raised one.
+    """
     return _told(_returned)
 
 
 def _told(returned: Mapping[str, tuple[int, str]]) -> dict[str, dict[str, Any]]:
-    return {group: {"calls": calls, "last": last} for group, (calls, last) in returned.items()}
+    return {
+        group: {"calls": calls, "last": last, "raised": _raised.get(group, 0)}
+        for group, (calls, last) in returned.items()
+    }
 
 
 def has_failed_in_backward() -> bool:

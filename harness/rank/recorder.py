@@ -31,6 +31,7 @@ class Recorder:
     """The record of this process, and where the training script is: ``step`` and ``phase`` (see harness.wire).
 
     Attributes:
+        left_out: how many updates gradient scalers have left out so far; the step does not count such attempts.
         on_phase: called after each change of phase with (step, phase); the triggers listen here.
     """
 
@@ -42,6 +43,7 @@ class Recorder:
         self._moving = threading.RLock()  # reentrant: a signal handler may record as well
         self.step = 0
         self.phase: Phase = "init"
+        self.left_out = 0
         self.on_phase: Callable[[int, Phase], None] | None = None
         os.register_at_fork(after_in_child=self._forget)
 

@@ -338,6 +338,7 @@ class Steps:
         used, self._used = self._used, []
         if self._gradients is not None:
             self._gradients.skipped()
+        self._recorder.left_out += 1
         self._recorder.emit_encoded(Kind.SKIPPED, f',"ids":{self._joined_ids(used)},"batches":{len(used)}')
 
     def _joined_ids(self, used: list[Batch]) -> str:

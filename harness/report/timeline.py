@@ -219,14 +219,15 @@ def _faults(history: History, clock: _Clock) -> Iterator[Moment]:
 
 
 def _errors(history: History, clock: _Clock) -> Iterator[Moment]:
-    """Exceptions, one moment for all ranks of a launch that raised the same type; and saves that failed."""
+    """Exceptions, one moment for all ranks of a launch that raised the same type; and saves and loads that failed."""
     groups: dict[tuple[Any, ...], list[Event]] = {}
     for event in history.of(Kind.EXCEPTION):
         groups.setdefault((event.restart, event.data.get("type"), bool(event.data.get("in_collective"))), []).append(
             event
         )
-    for event in history.of(Kind.SAVE_ERROR):
-        groups.setdefault((event.restart, "save failed", False), []).append(event)
+    for event in history.of((Kind.SAVE_ERROR, Kind.LOAD_ERROR)):
+        what = "save failed" if event.kind == Kind.SAVE_ERROR else "load failed"
+        groups.setdefault((event.restart, what, False), []).append(event)
     for (restart, kind, in_collective), events in groups.items():
         first = events[0]
         place = " in a collective" if in_collective else ""
