@@ -46,6 +46,7 @@ class Story:
     events: list[dict[str, Any]] = field(default_factory=list)
     restart: int = 0
     step: int = 0
+    passed_ns: int = 0
     alive: set[int] = field(default_factory=set)
     kept: dict[int, str] = field(default_factory=dict)  # step -> verdict: what the checkpoint directory holds
     stacks: dict[tuple[int, int], str] = field(default_factory=dict)
@@ -58,7 +59,12 @@ class Story:
         if rank in self.alive or kind is Kind.START:
             at = self.step if step is None else step
             place = {"rank": rank, "restart": self.restart, "kind": str(kind), "step": at, "phase": phase}
-            self.events.append({**place, "data": data})
+            self.events.append({**place, "data": data, "passed_ns": self.passed_ns})
+        return self
+
+    def passes(self, duration_s: float) -> Self:
+        """Time, before the next event."""
+        self.passed_ns += int(duration_s * 1e9)
         return self
 
     # -- a healthy job ---------------------------------------------------------------------------------------------
@@ -243,18 +249,19 @@ class Story:
     def history(
         self, exit_code: int | None = 0, *, timed_out: bool = False, leftovers: tuple[str, ...] = ()
     ) -> History:
-        """The history; one millisecond passes between two events."""
+        """The history; between two events a millisecond passes, if no more."""
         lines: dict[tuple[int, int], int] = {}
         events = []
         for number, raw in enumerate(self.events, start=1):
             process = (raw["rank"], raw["restart"])
             lines[process] = lines.get(process, 0) + 1
-            events.append(Event(seq=lines[process], t_ns=number * 1_000_000, **raw))
+            told = {name: value for name, value in raw.items() if name != "passed_ns"}
+            events.append(Event(seq=lines[process], t_ns=number * 1_000_000 + raw.get("passed_ns", 0), **told))
         outcome = Outcome(
             exit_code=None if timed_out else exit_code,
             timed_out=timed_out,
             started_ns=0,
-            ended_ns=len(events) * 1_000_000,
+            ended_ns=len(events) * 1_000_000 + self.passed_ns,
             leftovers=leftovers,
             agent_exits=tuple(self.agent_exits),
             asked=tuple(self.asked),

@@ -167,7 +167,7 @@ def test_an_error_before_the_values_were_spoiled_or_of_another_fault_is_not_thei
 
 def test_a_stall_is_told_by_the_rank_that_waits() -> None:
     story = run(faults=[fault("stalled_read", duration_s=9.0)], expect="stops").start().updates(1, 3)
-    story.begin(0, 4).fire(1, step=4, phase="load_batch")
+    story.begin(0, 4).fire(1, step=4, phase="load_batch").passes(5.0)
     story.raises(0, "RuntimeError", "timeout", in_collective=True).cut_off()
     found = GUARANTEES["CulpritNamed"].check(story.history(exit_code=1), None)
     assert found.outcome == "valid", found
@@ -294,7 +294,7 @@ def test_each_failed_launch_has_its_cause() -> None:
 
 
 def test_ranks_that_never_came_together_name_nobody_but_say_what_was_said() -> None:
-    story = run(ranks=2, expect="stops").start()
+    story = run(ranks=2, expect="stops").start().passes(5.0)
     story.raises(0, "RuntimeError", "no mesh\nmore", in_collective=True, phase="init").ended_by_launcher(1)
     (cause,) = diagnose(story.history(1))
     assert (cause.how, cause.rank) == ("hang", None)
@@ -304,7 +304,7 @@ def test_ranks_that_never_came_together_name_nobody_but_say_what_was_said() -> N
 def test_a_hang_names_the_one_that_is_behind_also_if_it_comes_late() -> None:
     """A straggler reaches the collective after the others gave up, and then reads that they are gone."""
     story = run(ranks=3).start().updates(1, 3).begin(0, 4).begin(2, 4)
-    story.cut_off(0, 2).begin(1, 4).cut_off(1)
+    story.passes(5.0).cut_off(0, 2).begin(1, 4).cut_off(1)
     (cause,) = diagnose(story.history(exit_code=1))
     assert (cause.how, cause.rank, cause.step, cause.operation) == ("hang", 1, 4, "all_reduce")
 
@@ -312,11 +312,20 @@ def test_a_hang_names_the_one_that_is_behind_also_if_it_comes_late() -> None:
 def test_a_rank_that_hangs_in_an_update_is_named_with_it_where_the_others_are_in_the_next() -> None:
     planned = load_fault({"kind": "hang", "rank": 1, "at": {"step": 3, "phase": "optimizer_step"}})
     story = run(faults=[planned], expect="stops").start().updates(1, 2).begin(0, 3).begin(1, 3)
-    story.update(0, 3).fire(1, step=3, phase="optimizer_step").begin(0, 4).cut_off(0).ended_by_launcher(1)
+    story.update(0, 3).fire(1, step=3, phase="optimizer_step").begin(0, 4).passes(5.0).cut_off(0).ended_by_launcher(1)
     history = story.history(exit_code=1)
     (cause,) = diagnose(history)
     assert (cause.how, cause.rank, cause.step, cause.phase) == ("hang", 1, 3, "optimizer_step")
     assert GUARANTEES["CulpritNamed"].check(history, None).outcome == "valid"
+
+
+def test_connections_that_are_lost_are_no_hang_and_nobody_is_named() -> None:
+    """No rank died, and none waited long: that one of them had sent less by then is chance."""
+    story = run(ranks=3, expect="stops").start().updates(1, 3).begin(0, 4).begin(2, 4)
+    history = story.cut_off(0, 2).ended_by_launcher(1).history(exit_code=1)
+    (cause,) = diagnose(history)
+    assert (cause.how, cause.rank, cause.step, cause.operation) == ("disconnected", None, 4, "all_reduce")
+    assert GUARANTEES["CulpritNamed"].check(history, None).outcome == "unknown"
 
 
 def told_to_end(last: Callable[[Story], Story], **fields: Any) -> Story:

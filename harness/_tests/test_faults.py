@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from harness.faults import KINDS, load_fault
+from harness.faults.abort_group import AbortGroup
 from harness.faults.base import (
     PLACES,
     At,
@@ -61,6 +62,7 @@ from harness.faults.work import WorkFault
 from harness.wire import Event, Kind
 
 ONE_OF_EACH: list[Fault] = [
+    AbortGroup(rank=1, at=At(step=3, collective=2)),
     ChangeReduction(rank=1, at=At(step=3, collective=2), reduce_op="MIN"),
     CorruptCollective(rank=1, at=At(step=3, collective=2), side="sent", index=4, bit=30),
     CorruptSample(rank=1, at=At(step=3), sample=2, factor=9.0),
@@ -226,6 +228,10 @@ class FakeCall:
         self.done.append(f"issue_flipped {side} {index} {bit}")
         return "work of the collective"
 
+    def issue_aborted(self) -> str:
+        self.done.append("issue_aborted")
+        return "work of the collective"
+
     def tell(self, **measured: Any) -> None:
         self.done.append(f"tell {', '.join(measured)}")
 
@@ -244,6 +250,7 @@ CALLS: dict[str, tuple[CollectiveFault, list[str], str]] = {
     "another reduction": (ChangeReduction(rank=0), ["issue_reduced_by MAX"], "work of the collective"),
     "a flipped bit of what came back": (
         CorruptCollective(rank=0, index=3, bit=7), ["issue_flipped received 3 7"], "work of the collective"),
+    "one without connections": (AbortGroup(rank=0), ["issue_aborted"], "work of the collective"),
     "a resized one takes its place": (
         ResizeCollective(rank=0, numel=3), ["completed", "issue_like 3"], "work that is done"),
 }  # fmt: skip
@@ -291,6 +298,7 @@ PROVED: dict[str, tuple[Fault, Event, Sequence[Event]]] = {
         RetypeCollective(rank=1, dtype="int32"), fired(), [effect(before="float32", after="int32"), collective()]),
     "reduced by another operation": (ChangeReduction(rank=1), fired(), [effect(before="SUM", after="MAX")]),
     "corrupt": (CorruptCollective(rank=1), fired(), [effect(tensor="what was sent", elements=1)]),
+    "sent without connections": (AbortGroup(rank=1), fired(), [effect(connections=2, communicators=0), collective()]),
     "a loader two batches short": (
         ShortLoader(rank=1, batches=2), fired(**EPOCH), [event(Kind.LOADER_END, loader=0, epoch=1, batches=4)]),
     "torn and silent": (Torn(rank=1), fired(size_bytes=10, part_bytes=5), []),
@@ -334,6 +342,11 @@ UNPROVED: dict[str, tuple[Fault, Event, Sequence[Event], str]] = {
         RetypeCollective(rank=1, dtype="int32"), fired(), [effect(before=None, after="int32")], "has no dtype"),
     "another reduction of what reduces nothing": (
         ChangeReduction(rank=1), fired(), [effect(before=None, after="MAX")], "has no reduce operation"),
+    "aborted, but nothing is told": (AbortGroup(rank=1), fired(), [collective()], "nothing is on record"),
+    "aborted, but there was no connection": (
+        AbortGroup(rank=1), fired(), [effect(connections=0, communicators=0)], "no connection to a peer"),
+    "aborted, but it went on": (
+        AbortGroup(rank=1), fired(), [effect(connections=1, communicators=0), event(Kind.UPDATE)], "went on without"),
     "corrupt, but nothing there": (CorruptCollective(rank=1), fired(), [effect(problem="there is no x")], "is no x"),
     "corrupt, but as it was": (
         CorruptCollective(rank=1), fired(), [effect(tensor="what was sent", elements=0)], "sent did not change"),

@@ -2,6 +2,9 @@
 
 A launch gets at most one fault that ends it, at a place that the job is sure to reach then; whatever may or may not end
 a launch comes last. So each planned fault fires in sound training, and one that does not is a finding.
+
+In half of all plans no fault leaves anything wrong behind: there every guarantee has to hold. Beside one that does,
+only what comes before it is judged, and a bug of the job's own may hide.
 """
 
 from __future__ import annotations
@@ -80,16 +83,22 @@ def _budget(rng: Random) -> tuple[int, int]:
 
 def _faults(rng: Random, ground: Ground, max_restarts: int, num_ended: int) -> Iterator[Fault]:
     launch = Launch(restart=0, first=1, has_checkpoint=False)
+    may_last = rng.random() < 0.5
     for restart in range(num_ended):
         end = _draw_one(rng, ground, launch, ["always"])
+        assert end is not None, f"nothing ends {launch} of {ground.job.workload}, in {MAX_TRIES} tries"
         before = _last_update_before(end, ground)
         if launch.first < before and rng.random() < 0.25:
-            yield _draw_one(rng, ground, replace(launch), ["never"], until=before)
+            yield from _one(_draw_one(rng, ground, replace(launch), ["never"], until=before, may_last=may_last))
         yield end
         launch = _after(end, launch, ground, restart + 1)
     is_last = num_ended <= max_restarts
     if is_last and (num_ended == 0 or rng.random() < 0.5) and launch.first <= ground.steps:
-        yield _draw_one(rng, ground, launch, ["never", "maybe"])
+        yield from _one(_draw_one(rng, ground, launch, ["never", "maybe"], may_last=may_last))
+
+
+def _one(fault: Fault | None) -> tuple[Fault, ...]:
+    return () if fault is None else (fault,)
 
 
 def _last_update_before(end: Fault, ground: Ground) -> int:
@@ -115,8 +124,20 @@ def _after(end: Fault, launch: Launch, ground: Ground, restart: int) -> Launch:
 # -- one fault -----------------------------------------------------------------------------------------------------
 
 
-def _draw_one(rng: Random, ground: Ground, launch: Launch, ends: Sequence[str], until: int | None = None) -> Fault:
-    """A fault of any kind that ends its launch so; ``until`` is the last update at which it may act."""
+def _draw_one(
+    rng: Random,
+    ground: Ground,
+    launch: Launch,
+    ends: Sequence[str],
+    until: int | None = None,
+    may_last: bool = True,
+) -> Fault | None:
+    """A fault of any kind that ends its launch so; None if there is none on this ground, or none was hit upon.
+
+    Args:
+        until: the last update at which it may act.
+        may_last: it may leave something wrong behind.
+    """
     until = ground.steps if until is None else until
     names = list(KINDS)
     if launch.restart:  # the only launches in which these can act
@@ -130,9 +151,9 @@ def _draw_one(rng: Random, ground: Ground, launch: Launch, ends: Sequence[str], 
         if at is None:
             continue
         fault = kind(kind=_name(kind), at=at, rank=_target(rng, kind, at, ground, launch), **settings)
-        if fault.ends_launch in ends and _is_possible(fault, ground, launch):
+        if fault.ends_launch in ends and (may_last or not fault.findings) and _is_possible(fault, ground, launch):
             return fault
-    raise AssertionError(f"no fault that {ends} ends {launch} of {ground.job.workload} was found in {MAX_TRIES} tries")
+    return None
 
 
 def _name(kind: type[Fault]) -> str:

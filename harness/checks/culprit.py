@@ -79,6 +79,8 @@ def _mistaken_of(history: History, cause: Cause, fired: list[Event], first: Even
     done = f"{fault.kind} fired on {listed(alike)} in step {first.step}"
     if _spoils_values(fault) and cause.how == "exception" and (cause.step or 0) >= first.step:
         return None  # they spread with the next reduction: whose script says so first is chance
+    if cause.how == "disconnected" and "disconnected" in _shows_as(fault):
+        return None  # whose connections they were nobody can tell
     if cause.rank not in alike:
         return f"{done}, but {'nobody' if cause.rank is None else f'rank {cause.rank}'} is named: {cause.detail}"
     if cause.how not in (expected := _shows_as(fault)):
@@ -135,6 +137,8 @@ def _of_collective(fault: CollectiveFault) -> Iterable[str]:
     match fault.kind:
         case "delay_collective":
             return ("hang",)
+        case "abort_group":
+            return ("disconnected",)
         case "corrupt_collective":
             return ("exception",)  # the script looks at its values
         case _:

@@ -18,11 +18,23 @@ from harness.checks.hang import hang_of
 from harness.checks.loaders import Parting, parting
 from harness.checks.progress import stuck_in_teardown
 from harness.checks.records import failed_restarts, listed
-from harness.checks.sent import sent_by_group
+from harness.checks.sent import describe, sent_by_group
 from harness.history import Baseline, History
 from harness.wire import Event, Kind
 
-How = Literal["signal", "exception", "exit", "skipped", "extra", "swapped", "mismatch", "loader", "hang", "stopped"]
+How = Literal[
+    "signal",
+    "exception",
+    "exit",
+    "skipped",
+    "extra",
+    "swapped",
+    "mismatch",
+    "loader",
+    "hang",
+    "stopped",
+    "disconnected",
+]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,6 +85,7 @@ def first_cause(history: History, restart: int, baseline: Baseline | None) -> Ca
         or _left_early(history, restart, ends)
         or _teardown(history, restart, ends)
         or _stopped(history, restart, ends)
+        or _disconnected(history, restart, ends)
         or _hang(history, restart)
     )
 
@@ -306,6 +319,30 @@ def _stopped(history: History, restart: int, ends: Mapping[int, End]) -> Cause |
         exit_code=outcome.exit_code,
         detail=f"all ranks left with exit code 0; the launcher's is {outcome.exit_code}, as when it is told to stop",
         event=last.at,
+    )
+
+
+def _disconnected(history: History, restart: int, ends: Mapping[int, End]) -> Cause | None:
+    """Communication failed long before its timeout, and no rank had ended or left by then: connections were lost."""
+    raised = [end for end in ends.values() if end.way == "exception" and end.word is not None and end.last is not None]
+    first = min(raised, key=_time, default=None)
+    if first is None or first.word is None or first.last is None or first.last.kind == Kind.RENDEZVOUS_START:
+        return None
+    waited_s = (first.word.t_ns - first.last.t_ns) / 1e9
+    if not first.in_collective or waited_s >= history.plan.collective_timeout_s / 2:
+        return None
+    sent = history.of(Kind.COLLECTIVE, rank=first.rank, restart=restart)
+    after = describe(sent[-1]) if sent else "the start"
+    return Cause(
+        rank=None,
+        restart=restart,
+        step=first.last.step,
+        phase=first.last.phase,
+        operation=sent[-1].data["op"] if sent else None,
+        how="disconnected",
+        detail=f"connections were lost {waited_s:.2f} s after {after}; no rank had ended, "
+        f"and nothing on record tells whose they were; the first to fail is {_exception_text(first.word)}",
+        event=first.word,
     )
 
 

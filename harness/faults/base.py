@@ -112,6 +112,9 @@ class Call(Protocol):
     def issue_flipped(self, side: Side, index: int, bit: int) -> Any:
         """Send it, with one bit inverted of what is sent or of what came back; returns its work handle."""
 
+    def issue_aborted(self) -> Any:
+        """Abort the rank's process groups, and send it: it fails now, or when it is waited for."""
+
     def tell(self, **measured: Any) -> None:
         """Record what was done."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from typing import Any
 
@@ -12,6 +13,7 @@ from torch._C import _distributed_c10d as _C_module
 from harness.faults.base import CollectiveFault, Side
 from harness.rank import bits
 from harness.rank.calls import members_of, numel_of, sent, tensors_in
+from harness.rank.connections import shut_down_all_but
 from harness.rank.triggers import Fired
 
 _C: Any = _C_module  # Any: what only C++ knows is not in torch's types
@@ -109,6 +111,14 @@ class Call:
         work.wait()
         self._flip("what came back", tensors_in(self._args[:1]), index, bit)
         return work
+
+    def issue_aborted(self) -> Any:
+        communicators = [name for name in self._group.inner._device_types if name.type != "cpu"]
+        if communicators:
+            self._group.inner.abort()
+        store_port = int(os.environ.get("MASTER_PORT", 0))
+        self.tell(connections=shut_down_all_but(store_port), communicators=len(communicators))
+        return self.issue()
 
     def _flip(self, label: str, tensors: list[torch.Tensor], index: int, bit: int) -> None:
         """Of several tensors as of one: the index goes through them in their order."""
