@@ -214,7 +214,7 @@ MISTAKEN: dict[str, tuple[Callable[[], Story], str]] = {
     "it died in another step": (wrong_step, "step 6 is named"),
     "it died of another signal": (wrong_signal, "-9 is named"),
     "it died in another way": (wrong_kind, "exception"),
-    "nobody can be named": (nobody_named, "nobody is named"),
+    "nobody can be named": (nobody_named, "no rank is named"),
 }
 
 
@@ -326,6 +326,29 @@ def test_connections_that_are_lost_are_no_hang_and_nobody_is_named() -> None:
     (cause,) = diagnose(history)
     assert (cause.how, cause.rank, cause.step, cause.operation) == ("disconnected", None, 4, "all_reduce")
     assert GUARANTEES["CulpritNamed"].check(history, None).outcome == "unknown"
+
+
+def hung_in_backward(on: set[int]) -> Story:
+    """Of four ranks these do not come to the collective of update 4, and are ended by the launcher."""
+    planned = load_fault({"kind": "hang", "rank": [1, 2], "at": {"step": 4, "phase": "backward"}})
+    story = run(ranks=4, faults=[planned], expect="stops").start().updates(1, 3)
+    for rank in (1, 2):
+        story.fire(rank, step=4)
+    for rank in sorted({0, 1, 2, 3} - on):
+        story.begin(rank, 4)
+    return story.passes(5.0).cut_off(0, 3).ended_by_launcher(1, 2)
+
+
+def test_several_ranks_that_hang_are_all_named() -> None:
+    history = hung_in_backward({1, 2}).history(exit_code=1)
+    (cause,) = diagnose(history)
+    assert (cause.rank, cause.named, cause.step, cause.how) == (None, (1, 2), 4, "hang")
+    assert GUARANTEES["CulpritNamed"].check(history, None).outcome == "valid"
+
+
+def test_a_rank_that_hangs_and_is_no_target_is_not_passed_over_among_several() -> None:
+    found = GUARANTEES["CulpritNamed"].check(hung_in_backward({1, 2, 3}).history(exit_code=1), None)
+    assert found.outcome == "invalid", found
 
 
 def told_to_end(last: Callable[[Story], Story], **fields: Any) -> Story:

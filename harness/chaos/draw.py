@@ -182,8 +182,8 @@ def _target(rng: Random, kind: type[Fault], at: At, ground: Ground, launch: Laun
     if at.failpoint is not None and FAILPOINTS[at.failpoint.partition(":")[0]].writer == "rank0":
         return 0
     one = rng.randrange(ground.job.ranks)
-    if issubclass(kind, PointFault) and not kind.needs_peers and rng.random() < 0.2:
-        several: list[Target] = ["all", "nonzero", "last"]
+    if issubclass(kind, PointFault) and rng.random() < 0.2:
+        several: list[Target] = ["nonzero", "last"] if kind.needs_peers else ["all", "nonzero", "last"]
         return rng.choice(several)
     return one
 

@@ -41,7 +41,7 @@ def culprit_named(history: History, baseline: Baseline | None) -> Verdict:
                     operation=cause.operation,
                     seen={"named": cause.detail, "rank named": cause.rank, "step named": cause.step},
                 )
-        elif cause.rank is None and cause.how != "stopped" and undecided is None:
+        elif not cause.named and cause.how != "stopped" and undecided is None:
             undecided = cause
     if undecided is not None:
         return unknown(f"restart {undecided.restart}: no rank can be named: {undecided.detail}", undecided.event)
@@ -49,7 +49,7 @@ def culprit_named(history: History, baseline: Baseline | None) -> Verdict:
 
 
 def _who(cause: Cause) -> str:
-    return "no rank" if cause.rank is None else f"rank {cause.rank}"
+    return listed(cause.named) if cause.named else "no rank"
 
 
 def _mistaken(history: History, cause: Cause, fired: list[Event]) -> str | None:
@@ -81,11 +81,11 @@ def _mistaken_of(history: History, cause: Cause, fired: list[Event], first: Even
         return None  # they spread with the next reduction: whose script says so first is chance
     if cause.how == "disconnected" and "disconnected" in _shows_as(fault):
         return None  # whose connections they were nobody can tell
-    if cause.rank not in alike:
-        return f"{done}, but {'nobody' if cause.rank is None else f'rank {cause.rank}'} is named: {cause.detail}"
+    if not cause.named or not alike.keys() >= {*cause.named}:
+        return f"{done}, but {_who(cause)} is named: {cause.detail}"
     if cause.how not in (expected := _shows_as(fault)):
         return f"{done}, which shows as {' or '.join(expected)}, but what is named is {cause.how}: {cause.detail}"
-    if cause.how != "loader" and not _is_there(fault, cause.step, alike[cause.rank].step):
+    if cause.how != "loader" and not _is_there(fault, cause.step, alike[cause.named[0]].step):
         # Where unequal loaders part is not where the loader was made shorter.
         return f"{done}, but step {cause.step} is named: {cause.detail}"
     code = _exit_code(fault)

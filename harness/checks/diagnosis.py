@@ -42,7 +42,8 @@ class Cause:
     """Why one launch came to a bad end.
 
     Attributes:
-        rank: None if the records leave it undecided.
+        rank: None if the records leave it undecided, or name several.
+        ranks: those, where they name several.
         step, phase: where that rank was.
         operation: the collective that it is about, if any.
         how: ``signal`` stands for every end without a last word, too.
@@ -60,6 +61,12 @@ class Cause:
     detail: str
     exit_code: int | None = None
     event: Event | None = None
+    ranks: tuple[int, ...] = ()
+
+    @property
+    def named(self) -> tuple[int, ...]:
+        """The ranks that it names, ascending; empty if it names none."""
+        return self.ranks if self.rank is None else (self.rank,)
 
 
 def diagnose(history: History, baseline: Baseline | None = None) -> list[Cause]:
@@ -359,16 +366,17 @@ def _exception_text(event: Event) -> str:
 
 def _hang(history: History, restart: int) -> Cause:
     found = hang_of(history, restart)
-    seen, rank = found.seen, found.rank
+    seen = found.seen
     gave_up = next((e for e in history.of(Kind.EXCEPTION) if e.restart == restart), None)
     until_ns = None if gave_up is None else gave_up.t_ns
-    mine = [] if rank is None else history.of(rank=rank, restart=restart)
+    mine = history.of(rank=found.ranks[0], restart=restart) if found.ranks else []
     own = [e for e in mine if until_ns is None or e.t_ns <= until_ns]
     # The others may be an update ahead; a rank that has just made its own is on its way to where they wait.
     place = own[-1] if own and own[-1].kind != Kind.UPDATE else seen.at
     said = f"; the first to give up is {_exception_text(gave_up)}" if gave_up is not None else ""
     return Cause(
-        rank=rank,
+        rank=found.rank,
+        ranks=found.ranks if found.rank is None else (),
         restart=restart,
         step=place.step if place else None,
         phase=place.phase if place else None,

@@ -25,15 +25,20 @@ class Hang:
 
     Attributes:
         seen: how far the ranks had come in their collectives.
-        rank: the odd one out; None if there is none, or several.
+        ranks: the odd ones out, whom the others wait for; empty if nothing tells.
         evidence: what that one left, in words: where it stood.
         lines: by ranks, in words (``ranks 0, 2``): what they waited in or came to, and where they stood.
     """
 
     seen: Progress
-    rank: int | None
+    ranks: tuple[int, ...]
     evidence: str
     lines: dict[str, str]
+
+    @property
+    def rank(self) -> int | None:
+        """The odd one out; None if there is none, or several."""
+        return self.ranks[0] if len(self.ranks) == 1 else None
 
     def __str__(self) -> str:
         return f"{self.seen}; rank {self.rank}: {self.evidence}" if self.evidence else str(self.seen)
@@ -44,9 +49,8 @@ def hang_of(history: History, restart: int) -> Hang:
     seen = progress(history, restart)
     found = waits(history, restart, seen.until_ns)
     odd = _odd(history, restart, seen, found)
-    rank = odd[0] if len(odd) == 1 else None
-    evidence = "" if rank is None else "; ".join(_evidence(history, rank, restart))
-    return Hang(seen=seen, rank=rank, evidence=evidence, lines=_lines(history, restart, found, odd))
+    evidence = "; ".join(_evidence(history, odd[0], restart)) if len(odd) == 1 else ""
+    return Hang(seen=seen, ranks=odd, evidence=evidence, lines=_lines(history, restart, found, odd))
 
 
 # -- which rank to look at -----------------------------------------------------------------------------------------

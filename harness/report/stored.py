@@ -71,7 +71,8 @@ def load_verdicts(run_dir: Path) -> StoredJudgement:
 
 
 def _cause(raw: dict[str, Any]) -> Cause:
-    return Cause(**raw | {"event": None if raw["event"] is None else Event(**raw["event"])})
+    event = None if raw["event"] is None else Event(**raw["event"])
+    return Cause(**raw | {"event": event, "ranks": tuple(raw.get("ranks", ()))})
 
 
 def write_report(path: Path, about: dict[str, Any], results: Sequence[dict[str, Any]]) -> Path:

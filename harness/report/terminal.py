@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.checks.base import Verdict
+from harness.checks.records import listed
 from harness.expect import Judgement
 from harness.wire import output_path
 
@@ -50,7 +51,7 @@ def judgement_text(
         if problem != judgement.headline:
             lines += _field("problem", problem)
     for cause in judgement.diagnosis:
-        where = [f"launch {cause.restart}", *(f"rank {rank}" for rank in [cause.rank] if rank is not None)]
+        where = [f"launch {cause.restart}", *([listed(cause.named)] if cause.named else [])]
         source = f" ({cause.event.where})" if cause.event else ""
         lines += _field("cause", f"{', '.join(where)}: {cause.detail}{source}")
         if cause.how == "exit" and cause.exit_code and cause.rank is not None:  # why, only the script itself can say

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.checks.base import Verdict
+from harness.checks.records import listed
 from harness.errors import RecordError
 from harness.history import History, load_history
 from harness.kept_runs import REPORT_HTML
@@ -102,7 +103,8 @@ def _summary(judged: StoredJudgement, blamed: list[Verdict], timeline: Timeline)
     if first is not None:
         what, where, line = f"{first.guarantee}: {first.reason}", place(first), first.file or ""
     if cause is not None and not where:
-        parts = (("rank", cause.rank), ("step", cause.step), ("", cause.phase), ("launch", cause.restart))
+        who = listed(cause.named) if cause.named else None
+        parts = (("", who), ("step", cause.step), ("", cause.phase), ("launch", cause.restart))
         where = ", ".join(f"{name} {value}".strip() for name, value in parts if value is not None)
     if cause is not None and not line and cause.event is not None:
         line = cause.event.where
@@ -110,15 +112,16 @@ def _summary(judged: StoredJudgement, blamed: list[Verdict], timeline: Timeline)
     return {
         "what": what or (judged.problems[0] if judged.problems else ""),
         "promise": "" if first is None else first.promise,
-        "cause": "" if cause is None else _who(cause.rank, cause.detail),
+        "cause": "" if cause is None else _who(cause.named, cause.detail),
         "where": where,
         "at": at,
         "line": line or ("" if at is None else at.where),
     }
 
 
-def _who(rank: int | None, detail: str) -> str:
-    return detail if rank is None or detail.startswith(f"rank {rank} ") else f"rank {rank}: {detail}"
+def _who(ranks: tuple[int, ...], detail: str) -> str:
+    who = listed(ranks)
+    return detail if not ranks or detail.startswith(f"{who} ") else f"{who}: {detail}"
 
 
 def advice(measured: Measured, history: History, mtbf_s: float) -> Advice | None:
