@@ -328,6 +328,14 @@ def test_connections_that_are_lost_are_no_hang_and_nobody_is_named() -> None:
     assert GUARANTEES["CulpritNamed"].check(history, None).outcome == "unknown"
 
 
+def test_a_rank_that_gives_up_a_save_after_its_timeout_has_lost_no_connection() -> None:
+    """What the store says of it comes right before the exception, and seconds after the call."""
+    story = run(expect="stops").start().updates(1, 3).collective(0, "all_gather", phase="save", numel=8).passes(5.0)
+    story.tell(0, Kind.SAVE_ERROR, phase="save", path="step-3", error="RuntimeError", ranks=[])
+    (cause,) = diagnose(story.cut_off(0).ended_by_launcher(1).history(exit_code=1))
+    assert (cause.how, cause.rank) == ("hang", 1)
+
+
 def hung_in_backward(on: set[int]) -> Story:
     """Of four ranks these do not come to the collective of update 4, and are ended by the launcher."""
     planned = load_fault({"kind": "hang", "rank": [1, 2], "at": {"step": 4, "phase": "backward"}})

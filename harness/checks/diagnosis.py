@@ -10,6 +10,7 @@ from __future__ import annotations
 import signal
 from collections.abc import Mapping
 from dataclasses import dataclass
+from math import inf
 from typing import Literal
 
 from harness.checks.collectives import Deviation, first_deviation
@@ -333,21 +334,20 @@ def _disconnected(history: History, restart: int, ends: Mapping[int, End]) -> Ca
     """Communication failed long before its timeout, and no rank had ended or left by then: connections were lost."""
     raised = [end for end in ends.values() if end.way == "exception" and end.word is not None and end.last is not None]
     first = min(raised, key=_time, default=None)
-    if first is None or first.word is None or first.last is None or first.last.kind == Kind.RENDEZVOUS_START:
-        return None
-    waited_s = (first.word.t_ns - first.last.t_ns) / 1e9
-    if not first.in_collective or waited_s >= history.plan.collective_timeout_s / 2:
+    if first is None or first.word is None or first.last is None or not first.in_collective:
         return None
     sent = history.of(Kind.COLLECTIVE, rank=first.rank, restart=restart)
-    after = describe(sent[-1]) if sent else "the start"
+    waited_s = (first.word.t_ns - sent[-1].t_ns) / 1e9 if sent else inf
+    if waited_s >= history.plan.collective_timeout_s / 2:
+        return None
     return Cause(
         rank=None,
         restart=restart,
         step=first.last.step,
         phase=first.last.phase,
-        operation=sent[-1].data["op"] if sent else None,
+        operation=sent[-1].data["op"],
         how="disconnected",
-        detail=f"connections were lost {waited_s:.2f} s after {after}; no rank had ended, "
+        detail=f"connections were lost {waited_s:.2f} s after {describe(sent[-1])}; no rank had ended, "
         f"and nothing on record tells whose they were; the first to fail is {_exception_text(first.word)}",
         event=first.word,
     )

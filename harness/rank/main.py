@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, NoReturn
 from harness.faults import load_fault
 from harness.rank import lifeline, shared_memory, traces
 from harness.rank.recorder import Recorder
+from harness.rank.threads import native_threads
 from harness.wire import PLAN_JSON, RUN_DIR_ENV, Kind, events_path, flight_path, output_path, rank_dir
 
 if TYPE_CHECKING:  # at run time these wait until output and signals are in place: importing torch may fail, or crash
@@ -52,14 +53,14 @@ def run(script: str, args: list[str]) -> int:
     if os.getpid() != rank_pid:
         return code  # a child that the script forked, and that left it as the rank does: it is not the rank
     state = steps.final_state()
-    if code == 0 and _native_threads():  # after an error its threads may still wait for peers
+    if code == 0 and native_threads():  # after an error its threads may still wait for peers
         collectives.release()
     recorder.emit(
         Kind.EXIT,
         code=code,
         **state,
         returned=collectives.returned(),
-        threads=_native_threads(),
+        threads=native_threads(),
         sources=_sources(),
     )
     recorder.trim()
@@ -166,7 +167,7 @@ def _run_script(
             os.getpid() != rank_pid
         ):  # of a child that the script forked: torch's threads, not forked, never answer there
             leave(code)
-        state, threads = steps.final_state(), _native_threads()
+        state, threads = steps.final_state(), native_threads()
         recorder.emit(Kind.EXIT, code=code, **state, returned=collectives.returned(), at_once=True, threads=threads)
         recorder.trim()
         leave(code)
@@ -230,19 +231,6 @@ def _sources() -> list[str]:
     installed = (sys.prefix, sys.base_prefix, "<")
     files = {getattr(module, "__file__", None) or "" for module in list(sys.modules.values())}
     return sorted(f for f in files if f.startswith("/") and f.endswith(".py") and not f.startswith(installed))
-
-
-def _native_threads() -> list[str]:
-    """Names of this process's threads beside the main one."""
-    main = str(os.getpid())
-    names = []
-    for task in Path("/proc/self/task").iterdir():
-        try:
-            if task.name != main:
-                names.append((task / "comm").read_text().strip())
-        except OSError:
-            continue  # it ended while we looked
-    return sorted(names)
 
 
 if __name__ == "__main__":
