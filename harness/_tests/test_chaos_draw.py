@@ -169,6 +169,8 @@ def test_only_what_the_records_show_of_a_script_is_acted_on(tmp_path: Path) -> N
     assert {plan.workload for plan in plans} == {job.workload}
     assert {fault.at.phase for fault in faults} == {None, "backward", "eval", "init"}
     assert {fault.at.step for fault in faults if fault.at.phase == "eval"} == {4}
+    lasting = [fault for fault in faults if fault.kind == "straggle"]
+    assert {(fault.at.step, fault.at.phase) for fault in lasting} == {(1, "backward"), (2, "backward")}
     assert not [fault for fault in faults if fault.at.failpoint or fault.level == "storage"]
     assert {"torn", "skip_save", "skip_load", "damage_file"}.isdisjoint(fault.kind for fault in faults)
     assert all(problems(plan) == [] for plan in plans)

@@ -227,7 +227,7 @@ def _place(rng: Random, kind: type[Fault], ground: Ground, launch: Launch, until
     if issubclass(kind, FilesFault):
         return _after_two_saves(rng, steps, ground, restart)
     if issubclass(kind, LastingFault) or kind.needs_peers:  # the next update is slow as well, or waited for
-        return _phase(rng, steps[:-1], ground, restart)
+        return _phase(rng, steps[:-1], ground, restart, lasts=2)
     if issubclass(kind, RepeatBatch):
         steps = [step for step in steps[1:] if step not in ground.epoch_starts] if ground.epoch_starts else []
     if issubclass(kind, BatchFault | WorkFault):
@@ -254,12 +254,16 @@ def _place(rng: Random, kind: type[Fault], ground: Ground, launch: Launch, until
     return rng.choice(forms) if forms else None
 
 
-def _phase(rng: Random, steps: Sequence[int], ground: Ground, restart: int) -> At | None:
-    """A phase of one of these updates."""
+def _phase(rng: Random, steps: Sequence[int], ground: Ground, restart: int, lasts: int = 1) -> At | None:
+    """A phase of one of these updates, and of as many after it as it ``lasts``."""
     if not steps:
         return None
     step = rng.choice(steps)
-    phases = ground.phases_at(step)
+    phases = [
+        phase
+        for phase in ground.phases_at(step)
+        if all(phase in ground.phases_at(step + later) for later in range(1, lasts))
+    ]
     return At(step=step, phase=rng.choice(phases), restart=restart) if phases else None
 
 
