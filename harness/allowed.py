@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from harness.faults import Fault
-from harness.faults.base import UNLIKE_THE_BASELINE, Finding
+from harness.faults.base import UNLIKE_THE_BASELINE, CollectiveFault, Finding
 from harness.plan import Broken, Expect, Plan
 
 
@@ -81,9 +81,11 @@ def _ends_well(plan: Plan) -> bool:
 def _detected(plan: Plan, fault: Fault, finding: Finding) -> Expect:
     targets = fault.targets(plan.ranks)
     is_one = len(targets) == 1 and plan.ranks > 1
+    # Between two ranks that start again nothing may tell: DDP lays its buckets out anew, unlike the fault-free run then.
+    is_told = not (isinstance(fault, CollectiveFault) and plan.ranks == 2 and fault.at.restart > 0)
     broken = Broken(
         guarantee=finding.guarantee,
-        rank=targets[0] if finding.names_rank and is_one else None,
+        rank=targets[0] if finding.names_rank and is_one and is_told else None,
         step=fault.at.step if finding.names_step else None,
     )
     return Expect(outcome="detected", broken=(broken,))

@@ -57,6 +57,18 @@ CASES: dict[str, tuple[Plan, list[Expect]]] = {
         plan(fault("skip_collective", rank=[0, 2], at={"collective": 1}), ranks=4),
         [found("CollectivesAgree")],
     ),
+    "between two ranks that start again none is demanded by name": (
+        plan(KILL, fault("skip_collective", restart=1, at={"collective": 1}), max_restarts=1),
+        [found("CollectivesAgree")],
+    ),
+    "between three one is": (
+        plan(KILL, fault("skip_collective", restart=1, at={"collective": 1}), max_restarts=1, ranks=3),
+        [found("CollectivesAgree", rank=1)],
+    ),
+    "a rank that loses its connections is as one that ends": (
+        plan(fault("abort_group", at={"collective": 1}), max_restarts=1),
+        [Expect(outcome="recovers", restarts=1)],
+    ),
     "a flipped bit parts the replicas": (plan(fault("flip_bit")), [found("ReplicasAgree", rank=1)]),
     "a wrong sample shows at the end, or when it is read again": (plan(fault("nan_batch")), [*LAST_ENDS]),
     "a wrong sample in a job that stops may never show": (
