@@ -157,7 +157,7 @@ WRONG: dict[str, tuple[list[str], str]] = {
     "no time": (["--minutes", "0"], "0 minutes: must be above 0"),
     "a shard of none": (["--runs", "1", "--shard", "3/2"], "shard '3/2': must be I/N"),
     "words for a shard": (["--runs", "1", "--shard", "half"], "shard 'half': must be I/N"),
-    "no workload": (["--runs", "1", "--workload", "ddp_mpl"], "unknown workload 'ddp_mpl'; allowed: batch_norm"),
+    "no workload": (["--runs", "1", "--workload", "ddp_mpl"], "unknown workload; did you mean 'ddp_mlp'?"),
     "a seed below 0": (["--runs", "1", "--seed", "-1"], "seed -1: must be 0.."),
 }
 

@@ -13,7 +13,7 @@ from harness.faults.base import Need
 from harness.history import Baseline
 from harness.plan import Expect, Plan, make_plan
 from harness.scenario import Scenario
-from harness.scenario.workloads import workload_names
+from harness.scenario.workloads import own_workload_names
 
 KEPT_CHECKPOINTS = 3  # of our workloads: with the fourth save the oldest one is deleted
 COLLECTIVE_TIMEOUT_S = 5.0  # a run that hangs waits for it, and costs no processor; a busy machine needs as much
@@ -129,7 +129,7 @@ GroundOf = Callable[[Job], Ground]
 
 def workloads() -> list[str]:
     """Our workloads, without the planted ones."""
-    return [name for name in workload_names() if not name.startswith("planted/")]
+    return list(own_workload_names())
 
 
 def draw_job(rng: Random, only: str | None = None, num_ranks: Sequence[int] = NUM_RANKS) -> Job:

@@ -12,6 +12,7 @@ import os
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from itertools import combinations
 
 from harness.checkpoint.points import FAILPOINTS, Failpoint
@@ -22,7 +23,7 @@ from harness.scenario.model import Scenario
 from harness.scenario.saver import SaverScenario
 from harness.scenario.toml_lines import Path
 from harness.scenario.wording import Problem, unknown_name
-from harness.scenario.workloads import is_own_script, workload_names
+from harness.scenario.workloads import is_own_script, nearest_workload, no_workload, workload_names
 from harness.wire import RUN_DIR_ENV
 
 Rule = Callable[[Scenario], Iterator[Problem]]
@@ -38,6 +39,7 @@ _SET_BY_LAUNCHER = {RUN_DIR_ENV, "RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORL
 _WORLD: Path = ("ranks",)
 _LENGTH: tuple[Path, ...] = (("steps",), ("workload",))
 _SAVES: tuple[Path, ...] = (("save_every",), *_LENGTH)
+_OUTCOME: tuple[Path, ...] = (("expect", "outcome"),)
 
 
 def problems(scenario: Scenario) -> list[Problem]:
@@ -56,19 +58,21 @@ def _saver_problems(scenario: SaverScenario) -> Iterator[Problem]:
         at = f"there is no file {scenario.saver_file}; paths start at the scenario file's folder"
         yield Problem(("saver",), at)
     if expect.outcome == "broken" and not expect.verdicts:
-        yield Problem(("expect", "verdicts"), "missing: name the ways to fail that must be seen, such as lost-ack")
+        wants = "missing: name the ways to fail that must be seen, such as lost-ack"
+        yield Problem(("expect", "verdicts"), wants, needs=_OUTCOME)
     for name in ("verdicts", "model"):
         if expect.outcome == "valid" and getattr(expect, name):
-            yield Problem(("expect", name), "only for outcome = 'broken'; leave it out")
+            yield Problem(("expect", name), "only for outcome = 'broken'; leave it out", needs=_OUTCOME)
     if expect.model is not None and expect.model not in scenario.models:
-        yield Problem(("expect", "model"), f"is not among models, which are {', '.join(scenario.models)}")
+        wants = f"is not among models, which are {', '.join(scenario.models)}"
+        yield Problem(("expect", "model"), wants, needs=(("models",),))
 
 
 def workload_exists(scenario: Scenario) -> Iterator[Problem]:
     if not is_own_script(scenario.workload):
         if scenario.workload not in workload_names():
-            known = [*workload_names(), "or a path that ends in .py"]
-            yield unknown_name(("workload",), scenario.workload, known, "workload")
+            text = f"{no_workload(scenario.workload)}, or a path that ends in .py"
+            yield Problem(("workload",), text, nearest=nearest_workload(scenario.workload))
     elif not scenario.script.is_file():
         yield Problem(("workload",), f"there is no file {scenario.script}; paths start at the scenario file's folder")
 
@@ -79,19 +83,17 @@ def start_is_there(scenario: Scenario) -> Iterator[Problem]:
     if path is None:
         if scenario.acknowledged is not None:
             yield Problem(("acknowledged",), "is said of what start_from names; give it, or leave this out")
-    elif not path.is_dir() and not path.is_file():
+        return
+    if not path.is_dir() and not path.is_file():
         what = "is neither a directory nor an archive" if path.exists() else "is not there"
         yield Problem(("start_from",), f"{path} {what}; paths start at the scenario file's folder")
     elif not os.access(path, os.R_OK | os.X_OK if path.is_dir() else os.R_OK):
         yield Problem(("start_from",), f"{path} may not be read; make it readable")
-    elif (
-        scenario.script.is_file()
-        and is_own_script(scenario.workload)
-        and not any("{checkpoints}" in arg for arg in scenario.args)
-    ):
+    is_told = not is_own_script(scenario.workload) or any("{checkpoints}" in arg for arg in scenario.args)
+    if scenario.script.is_file() and not is_told:
         wants = "is copied into {checkpoints}, which none of args names: the script would not find it; add it to args"
         yield Problem(("start_from",), wants, needs=(("args",), ("workload",)))
-    elif scenario.expect.outcome == "recovers" and scenario.expect.resume_step is None:
+    if scenario.expect.outcome == "recovers" and scenario.expect.resume_step is None:
         wants = "missing: with start_from, the step that the job must go on from, so that one which reads nothing fails"
         yield Problem(("expect", "resume_step"), wants, needs=(("expect",),))
 
@@ -198,14 +200,16 @@ def metric_can_be_read(scenario: Scenario) -> Iterator[Problem]:
 def fault_is_possible(scenario: Scenario) -> Iterator[Problem]:
     """Settings and place of each fault by itself."""
     for path, fault in _numbered(scenario):
-        yield from (Problem((*path, field), text) for field, text in fault.problems())
+        kind: tuple[Path, ...] = ((*path, "kind"),)
+        yield from (Problem((*path, field), text, needs=kind) for field, text in fault.problems())
         yield from (Problem((*path, "at", field), text) for field, text in fault.at.problems())
-        allowed = sorted(fault.places)
+        allowed = _either(sorted(fault.places))
         if not fault.at.places:
-            yield Problem((*path, "at"), f"must name a place; {fault.kind} understands {_either(allowed)}")
+            yield Problem((*path, "at"), f"must name a place; {fault.kind} understands {allowed}", needs=kind)
         for place in fault.at.places:
             if place not in fault.places:
-                yield Problem((*path, "at", place), f"{fault.kind} does not understand it; allowed: {_either(allowed)}")
+                wants = f"{fault.kind} does not understand it; allowed: {allowed}"
+                yield Problem((*path, "at", place), wants, needs=kind)
 
 
 def fault_is_in_the_world(scenario: Scenario) -> Iterator[Problem]:
@@ -253,12 +257,14 @@ def fault_meets_a_save(scenario: Scenario) -> Iterator[Problem]:
         at = fault.at
         phase = fault.acts_in if isinstance(fault, WorkFault) else at.phase
         if at.phase not in (None, phase) and "phase" in fault.places:
-            yield Problem((*path, "at", "phase"), f"{fault.kind} acts in {phase} alone; write that, or leave it out")
+            wants = f"{fault.kind} acts in {phase} alone; write that, or leave it out"
+            yield Problem((*path, "at", "phase"), wants, needs=((*path, "kind"),))
         during = "save" if phase == "save" else "load" if phase == "load" else None
         if at.failpoint is not None and "failpoint" in fault.places:
             name, _, _ = at.failpoint.partition(":")
             if at.failpoint not in (allowed := _failpoints(fault)):
-                yield _unknown_failpoint((*path, "at", "failpoint"), fault, at.failpoint, allowed)
+                problem = _unknown_failpoint((*path, "at", "failpoint"), fault, at.failpoint, allowed)
+                yield replace(problem, needs=((*path, "kind"),))
                 continue
             during = SAVE_FAILPOINTS[name].during
             if SAVE_FAILPOINTS[name].writer == "rank0" and set(fault.targets(scenario.ranks)) != {0}:
@@ -283,7 +289,7 @@ def fault_can_fire(scenario: Scenario) -> Iterator[Problem]:
                     (*path, "at", "restart"),
                     f"rank {_either(sorted(both))} ends by fault[{first_path[1]}] or by this one, never by both; "
                     "set another restart for one of them",
-                    needs=(first_path, _WORLD),
+                    needs=(*_ends(first_path), *_ends(path), (*first_path, "rank"), (*path, "rank"), _WORLD),
                 )
 
 
@@ -296,15 +302,15 @@ def outcome_fits_faults(scenario: Scenario) -> Iterator[Problem]:
             wants = "recovers needs something to recover from; add a [[fault]] or start_from, or expect clean"
             yield Problem(outcome, wants, needs=(("fault",),))
         case "recovers":
-            for path, fault in _numbered(scenario):
-                if fault.ends_rank and fault.at.restart >= scenario.max_restarts:
-                    yield Problem(
-                        ("max_restarts",),
-                        f"fault[{path[1]}] ends a rank at restart {fault.at.restart} and the job must recover: "
-                        f"at least {fault.at.restart + 1} is needed",
-                        needs=(path, outcome),
-                    )
-                    return
+            ends = [(path, fault) for path, fault in _numbered(scenario) if fault.ends_rank]
+            path, last = max(ends, key=lambda end: end[1].at.restart, default=((), None))
+            if last is not None and last.at.restart >= scenario.max_restarts:
+                yield Problem(
+                    ("max_restarts",),
+                    f"fault[{path[1]}] ends a rank at restart {last.at.restart} and the job must recover: "
+                    f"at least {last.at.restart + 1} is needed",
+                    needs=(*_ends(path), outcome),
+                )
         case "detected" if not scenario.expect.broken:
             yield Problem(("expect", "broken"), "detected needs at least one { guarantee, rank, step, operation }")
 
@@ -322,9 +328,11 @@ def expectation_is_possible(scenario: Scenario) -> Iterator[Problem]:
         if scenario.max_restarts == 0 and scenario.start_from is None:
             yield Problem(path, "nothing resumes with max_restarts = 0; allow one or leave it out", needs=(budget,))
     if expect.broken and expect.outcome not in ("detected", "stops"):
-        yield Problem(("expect", "broken"), f"nothing may be broken when the outcome is {expect.outcome}")
+        wants = f"nothing may be broken when the outcome is {expect.outcome}"
+        yield Problem(("expect", "broken"), wants, needs=_OUTCOME)
     if expect.message is not None and expect.outcome != "refuses":
-        yield Problem(("expect", "message"), f"belongs to the outcome refuses, not to {expect.outcome}")
+        wants = f"belongs to the outcome refuses, not to {expect.outcome}"
+        yield Problem(("expect", "message"), wants, needs=_OUTCOME)
     for n, broken in enumerate(expect.broken):
         path = ("expect", "broken", n)
         if broken.rank is not None and not 0 <= broken.rank < scenario.ranks:
@@ -357,6 +365,11 @@ RULES: tuple[Rule, ...] = (
 
 def _numbered(scenario: Scenario) -> list[tuple[Path, Fault]]:
     return [(("fault", n), fault) for n, fault in enumerate(scenario.faults)]
+
+
+def _ends(path: Path) -> tuple[Path, ...]:
+    """The fields of a fault that say whether, and in which launch, it ends its rank."""
+    return ((*path, "kind"), (*path, "signal"), (*path, "at", "failpoint"), (*path, "at", "restart"))
 
 
 def _failpoints(fault: Fault) -> list[str]:
