@@ -19,8 +19,8 @@ from harness.scenario.effects import Effect
 from harness.scenario.gradient import Gradient
 from harness.scenario.metric import Metric
 from harness.scenario.model import Broken, Expect, Scenario
-from harness.scenario.rules import SAVE_FAILPOINTS
 from harness.scenario.saver import ExpectStates, SaverScenario
+from harness.scenario.saves import SAVE_FAILPOINTS
 from harness.scenario.wording import described
 from harness.scenario.workloads import own_workload_names
 

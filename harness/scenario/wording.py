@@ -83,6 +83,11 @@ def value_at(raw: Any, path: Path) -> Any:
     return raw
 
 
+def either(names: Sequence[object]) -> str:
+    """``a or b or c``."""
+    return " or ".join(str(name) for name in names)
+
+
 def shown(value: Any) -> str:
     """``value`` as it may stand in a message: short, and on one line."""
     text = json.dumps(value, ensure_ascii=False, default=str)
