@@ -23,11 +23,12 @@ from harness.chaos.draw import rng_of
 from harness.chaos.finding import pin_down
 from harness.chaos.job import Job, draw_job, workloads
 from harness.chaos.night import Order, run_night
-from harness.chaos.trial import open_session, try_scenario
+from harness.chaos.trial import open_session, try_number, try_scenario
 from harness.faults import At
 from harness.faults.corrupt_sample import CorruptSample
 from harness.faults.kill import Kill
-from harness.plan import Expect
+from harness.history import Baseline
+from harness.plan import Expect, Plan
 from harness.scenario import Scenario, load_scenario
 
 pytestmark = pytest.mark.timeout(300)  # seconds: each makes real runs, in processes of its own
@@ -117,6 +118,21 @@ def test_a_planted_bug_is_found_made_small_and_written_as_a_file_that_fails_in_t
     assert (again.outcome, again.way) == ("failed", found.trial.way)
 
 
+def test_a_job_that_cannot_be_used_is_named_with_its_rank_its_exception_and_its_records(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Failing:
+        def baseline(self, _: Plan) -> Baseline:
+            reason = "the run without faults did not end well: exit code 1; rank 1: ValueError: a bug at train.py:7"
+            return Baseline(repeatable=None, final={}, updates={}, sample_ids={}, reason=reason, run_dir="/s/b/run-1")
+
+    monkeypatch.setattr(trial_module, "_session", Failing(), raising=False)
+    trial = try_number(1, 0, False, "never_run_before", (3,))
+    assert trial.outcome == "error"
+    assert trial.headline.startswith("never_run_before on 3 ranks, ")
+    assert "rank 1: ValueError: a bug at train.py:7; the records are in /s/b/run-1" in trial.headline
+
+
 def test_the_canaries_are_planted_bugs_and_drawn_from_the_seed() -> None:
     assert len(canaries()) > 20
     names = [draw_canary(seed).title for seed in range(30)]
@@ -137,7 +153,7 @@ def test_a_signal_ends_the_night_with_what_was_found_so_far(
         lines = []
         for line in night.stdout:
             lines.append(line)
-            if "canary" in line:
+            if "canary found" in line:
                 break
         below = psutil.Process(night.pid).children(recursive=True)
         night.send_signal(number)

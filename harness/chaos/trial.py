@@ -135,7 +135,8 @@ def ground_of(job: Job) -> Ground:
     """
     baseline = _session.baseline(job.plan())
     if baseline.reason:
-        raise HarnessError(f"{job} cannot be used: {baseline.reason}")
+        what = f"{job.workload} on {job.ranks} ranks, {job.steps} updates"
+        raise HarnessError(f"{what}, cannot be used: {baseline.reason}; the records are in {baseline.run_dir}")
     return Ground(job=job, baseline=baseline)
 
 
