@@ -146,7 +146,7 @@ def test_a_twin_that_fails_says_why_there_is_nothing_to_compare(
 ) -> None:
     baseline = BaselineCache(tmp_path / "baselines").get(make_plan("/ no_such_name"), launch)
     assert "exit code 1; rank " in baseline.reason
-    assert "NameError: name 'no_such_name' is not defined at train.py:" in baseline.reason
+    assert "NameError: name 'no_such_name' is not defined at " in baseline.reason
     assert list(Path(baseline.run_dir).glob("rank-*/stderr-0.txt"))
     assert baseline.repeatable is None
     assert launch.count == 1
