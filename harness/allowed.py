@@ -81,7 +81,7 @@ def _ends_well(plan: Plan) -> bool:
 def _detected(plan: Plan, fault: Fault, finding: Finding) -> Expect:
     targets = fault.targets(plan.ranks)
     is_one = len(targets) == 1 and plan.ranks > 1
-    # Between two ranks that start again nothing may tell: DDP lays its buckets out anew, unlike the fault-free run then.
+    # Between two ranks that start again nothing may tell: DDP lays its buckets out anew.
     is_told = not (isinstance(fault, CollectiveFault) and plan.ranks == 2 and fault.at.restart > 0)
     broken = Broken(
         guarantee=finding.guarantee,

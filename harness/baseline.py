@@ -18,6 +18,8 @@ from typing import Any
 
 from filelock import FileLock
 
+from harness.checks.diagnosis import diagnose
+from harness.checks.records import listed
 from harness.effects import effects_from_json, in_common
 from harness.errors import RecordError
 from harness.history import UNREADABLE, Baseline, History, load_history
@@ -25,7 +27,7 @@ from harness.plan import Effect, Expect, Plan, write_plan
 from harness.wire import BASELINE_JSON, Event, Kind
 
 RECHECK_EVERY = 50
-FORMAT = 9  # of what is kept; raise it with every change of what a baseline holds
+FORMAT = 10  # of what is kept; raise it with every change of what a baseline holds
 _DIGESTS = ("params", "optimizer", "buffers")
 
 Launch = Callable[[Plan, Path], None]
@@ -58,15 +60,20 @@ class BaselineCache:
             if uses % RECHECK_EVERY == 0:
                 again = make_baseline(_run(twin, place / "run-again", launch))
                 baseline = compared(baseline, again, twin.effects)
+                baseline = replace(baseline, run_dir=str(place / "run-again")) if baseline.reason else baseline
             _write_kept(place, baseline, uses + 1, sources)
             return baseline
 
     def _make(self, twin: Plan, place: Path, launch: Launch) -> Baseline:
         first = _run(twin, place / "run-1", launch)
         baseline = make_baseline(first)
+        at = "run-1"
         if not baseline.reason:
             second = make_baseline(_run(twin, place / "run-2", launch))
             baseline = compared(baseline, second, twin.effects)
+            at = "run-2"
+        if baseline.reason:
+            baseline = replace(baseline, run_dir=str(place / at))
         _write_kept(place, baseline, 1, _sources(first))
         return baseline
 
@@ -151,10 +158,17 @@ def _steps(events: Sequence[Event]) -> list[int]:
 
 
 def _end(history: History) -> str:
+    """How it ended, and what is known of the first cause: rank, exception, the line to open."""
     outcome = history.outcome
+    said = f"exit code {outcome.exit_code}"
     if outcome.timed_out:
-        return f"it had to be ended after {history.plan.deadline_s:g} s"
-    return f"exit code {outcome.exit_code}"
+        said = f"it had to be ended after {history.plan.deadline_s:g} s"
+    cause = next(iter(diagnose(history)), None)
+    if cause is None:
+        return said
+    named = listed(cause.named)
+    who = "" if not cause.named or cause.detail.startswith(named) else f"{named}: "
+    return f"{said}; {who}{cause.detail}" + (f" ({cause.event.where})" if cause.event is not None else "")
 
 
 def write_baseline(baseline: Baseline, run_dir: Path) -> None:

@@ -6,6 +6,8 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
+LAST_COLLECTIVES = 8  # of a record that are shown: of hundreds nobody reads more
+
 
 @dataclass(frozen=True, kw_only=True)
 class Asked:
@@ -29,10 +31,12 @@ class Flight:
     Attributes:
         done: how many of the collectives that are still in it were done.
         unfinished: those that were not, the oldest first: ``all_reduce, number 4 of group 0``.
+        last: the newest of both, the oldest first, with what was sent and whether it was done.
     """
 
     done: int
     unfinished: tuple[str, ...]
+    last: tuple[str, ...] = ()
 
 
 def load_flight(path: Path) -> Flight:
@@ -43,10 +47,24 @@ def load_flight(path: Path) -> Flight:
     """
     entries = json.loads(path.read_text())["entries"]
     pending = [entry for entry in entries if not entry["retired"]]
-    return Flight(done=len(entries) - len(pending), unfinished=tuple(map(_described, pending)))
+    return Flight(
+        done=len(entries) - len(pending),
+        unfinished=tuple(map(_described, pending)),
+        last=tuple(map(_in_full, entries[-LAST_COLLECTIVES:])),
+    )
 
 
 def _described(entry: dict[str, object]) -> str:
     name, group = str(entry["profiling_name"]), entry["process_group"]
     group_name = group[0] if isinstance(group, list) and group else group
     return f"{name.rpartition(':')[2]}, number {entry['collective_seq_id']} of group {group_name}"
+
+
+def _in_full(entry: dict[str, object]) -> str:
+    sizes, dtypes = entry["input_sizes"], entry["input_dtypes"]
+    sent = [f"{dtype} {size}" for size, dtype in zip(_items(sizes), _items(dtypes), strict=False)]
+    return f"{_described(entry)}: {', '.join(sent) or 'no tensor'}, {'done' if entry['retired'] else 'not done'}"
+
+
+def _items(value: object) -> list[object]:
+    return value if isinstance(value, list) else []

@@ -5,7 +5,8 @@ What each expected outcome demands, beside the numbers that the scenario states:
     stops             the job fails in time, the culprit is named, and nothing durable is damaged
     detected          what the scenario lists is found broken, where it says, and nothing else before it
     refuses           the job fails by a refusal, and nothing durable is damaged
-    guaranteed        one of those that follow from what the faults mean (``harness.allowed``)
+    guaranteed        one of those that follow from what the faults mean (``harness.allowed``), and the end could be
+                      compared with that of the fault-free run, if there was an end
 Where the scenario names guarantees, those must be valid, and of the others only what makes a run mean something counts.
 """
 
@@ -30,6 +31,7 @@ DURABLE = ("OnlyCompleteLoads", "NewestCompleteLoads", "AcknowledgedSurvives", "
 REFUSALS = frozenset(
     name for name, value in vars(errors).items() if isinstance(value, type) and issubclass(value, errors.HarnessError)
 )
+MAIN_COMPARISON = "EndsLikeBaseline"
 _HOLDS = ("valid", "not-applicable")
 
 
@@ -44,6 +46,8 @@ class Judgement:
         problems: what is wrong beside the verdicts: exit code, number of restarts, step resumed from, what should
             have been found.
         diagnosis: the first cause of each failed launch.
+        doubt: why the job's end could not be compared with the fault-free run's, if that run is to blame; else empty.
+        baseline_dir: where the records of that fault-free run are; empty without a doubt.
     """
 
     outcome: Literal["passed", "failed", "unknown"]
@@ -52,6 +56,8 @@ class Judgement:
     blamed: tuple[Verdict, ...]
     problems: tuple[str, ...] = ()
     diagnosis: tuple[Cause, ...] = ()
+    doubt: str = ""
+    baseline_dir: str = ""
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -80,13 +86,29 @@ def judge(history: History, baseline: Baseline | None) -> Judgement:
     diagnosis, crash = _diagnose(history, baseline)
     plan = history.plan
     if plan.expect.outcome != "guaranteed":
-        return _weighed(history, verdicts, diagnosis, crash)
+        return _doubted(_weighed(history, verdicts, diagnosis, crash), plan, baseline)
     given = plan.expect
     judgements = [
         _weighed(replace(history, plan=replace(plan, expect=_narrowed(given, outcome))), verdicts, diagnosis, crash)
         for outcome in allowed(plan)
     ]
-    return next((found for found in judgements if found.outcome == "passed"), judgements[0])
+    found = _doubted(next((found for found in judgements if found.outcome == "passed"), judgements[0]), plan, baseline)
+    if found.outcome == "passed" and found.doubt:
+        # Nobody said that this is enough: it would be a promise that all is well but for what the faults mean.
+        blamed = [verdict for verdict in verdicts if verdict.guarantee == MAIN_COMPARISON]
+        unknown = _judgement("unknown", verdicts, blamed, [], diagnosis)
+        return replace(unknown, doubt=found.doubt, baseline_dir=found.baseline_dir)
+    return found
+
+
+def _doubted(found: Judgement, plan: Plan, baseline: Baseline | None) -> Judgement:
+    """The judgement; if its main comparison is unknown because of the fault-free run, it says so."""
+    is_unknown = any(v.guarantee == MAIN_COMPARISON and v.outcome == "unknown" for v in found.verdicts)
+    is_asked_for = not plan.guarantees or MAIN_COMPARISON in plan.guarantees
+    if baseline is None or not baseline.reason or not is_unknown or not is_asked_for:
+        return found
+    said = f"; {MAIN_COMPARISON} is unknown" if found.outcome == "passed" else ""
+    return replace(found, headline=found.headline + said, doubt=baseline.reason, baseline_dir=baseline.run_dir)
 
 
 def _narrowed(given: Expect, outcome: Expect) -> Expect:

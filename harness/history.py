@@ -87,6 +87,7 @@ class Baseline:
         magnitudes: of rank 0's final parameters: (name, number of elements, sum, L2 norm).
         effects: what stood in each place of side effects, but for what differs between two such runs.
         reason: why there is nothing to compare with, if so.
+        run_dir: where the records of the run are that it failed by; of two that differ the second, beside the first.
     """
 
     repeatable: bool | None
@@ -103,6 +104,7 @@ class Baseline:
     foreign_saves: Mapping[int, Sequence[int]] = field(default_factory=dict)
     effects: tuple[Found, ...] = ()
     reason: str = ""
+    run_dir: str = ""
 
 
 @dataclass(frozen=True)

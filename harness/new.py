@@ -10,7 +10,7 @@ from pathlib import Path
 from harness.errors import ScenarioError
 from harness.faults import KINDS
 from harness.scenario.schema import SCHEMA_NAME, schema_text
-from harness.scenario.workloads import workload_names
+from harness.scenario.workloads import own_workload_names
 from harness.wire import GUARANTEE_NAMES, PHASES
 
 _TEXT = """\
@@ -85,7 +85,7 @@ def scenario_text(path: Path, schema: Path) -> str:
     return _TEXT.format(
         path=path,
         schema=Path(os.path.relpath(schema.resolve(), path.parent.resolve())).as_posix(),
-        workloads=_comment("Workloads", (n for n in workload_names() if not n.startswith("planted/"))),
+        workloads=_comment("Workloads", own_workload_names()),
         guarantees=_comment("Guarantees", GUARANTEE_NAMES),
         kinds=_comment("Kinds", KINDS),
         phases=_comment("Phases", PHASES),

@@ -51,6 +51,7 @@ CONFTEST = '''
             judgement = Judgement(
                 outcome=outcome, headline=f"ReplicasAgree is {found}: {verdict.reason}",
                 verdicts=(verdict,), blamed=blamed, problems=(), diagnosis=(),
+                doubt="two runs without faults differ" if "compared with nothing" in plan.title else "",
             )
             run_dir = self.runs_dir / plan.name
             run_dir.mkdir()

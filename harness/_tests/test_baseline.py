@@ -111,6 +111,9 @@ def test_a_script_that_draws_without_a_seed_is_not_repeatable(
 ) -> None:
     baseline = BaselineCache(tmp_path / "baselines").get(make_plan("* random.random()"), launch)
     assert baseline.repeatable is False
+    assert "two runs without faults differ in " in baseline.reason
+    run_dir = Path(baseline.run_dir)
+    assert [path.name for path in sorted(run_dir.parent.glob("run-*"))] == ["run-1", run_dir.name]
 
 
 def test_a_generator_that_is_never_seeded_and_never_used_does_no_harm(
@@ -142,7 +145,9 @@ def test_a_twin_that_fails_says_why_there_is_nothing_to_compare(
     tmp_path: Path, make_plan: Callable[..., Plan], launch: Launches
 ) -> None:
     baseline = BaselineCache(tmp_path / "baselines").get(make_plan("/ no_such_name"), launch)
-    assert "exit code 1" in baseline.reason
+    assert "exit code 1; rank " in baseline.reason
+    assert "NameError: name 'no_such_name' is not defined at " in baseline.reason
+    assert list(Path(baseline.run_dir).glob("rank-*/stderr-0.txt"))
     assert baseline.repeatable is None
     assert launch.count == 1
 

@@ -71,6 +71,24 @@ def told(out: io.StringIO) -> Progress:
     return progress
 
 
+def test_while_nothing_has_ended_the_line_says_what_goes_on() -> None:
+    given, clock = budget(num_runs=10)
+    out = io.StringIO()
+    progress = Progress(out, given)
+    progress.running.update({"canary": 1, "plan": 3})
+    clock.now_s += EVERY_S
+    progress.tick()
+    assert out.getvalue() == (
+        "chaos: no plan has ended yet, after 15 s; now: the canary, 3 plans, each job first without faults\n"
+    )
+
+
+def test_while_plans_are_made_smaller_the_line_says_so() -> None:
+    progress = told(io.StringIO())
+    progress.running.update({"plan": 1, "smaller": 2})
+    assert progress.line().startswith("chaos: 4 runs (1 failed, 3 passed); now: 2 made smaller; ")
+
+
 def test_plain_lines_come_at_intervals_and_each_failure_at_once() -> None:
     out = io.StringIO()
     told(out)

@@ -23,11 +23,14 @@ from harness.chaos.draw import rng_of
 from harness.chaos.finding import pin_down
 from harness.chaos.job import JobSource, changed, make_job, workloads
 from harness.chaos.night import Order, run_night
-from harness.chaos.trial import open_session, try_scenario
+from harness.chaos.trial import open_session, try_number, try_scenario
+from harness.expect import Judgement
 from harness.faults import At
 from harness.faults.corrupt_sample import CorruptSample
 from harness.faults.kill import Kill
-from harness.plan import Expect
+from harness.history import Baseline
+from harness.plan import Expect, Plan
+from harness.run import Result
 from harness.scenario import Scenario, load_scenario
 
 pytestmark = pytest.mark.timeout(300)  # seconds: each makes real runs, in processes of its own
@@ -119,6 +122,42 @@ def test_a_planted_bug_is_found_made_small_and_written_as_a_file_that_fails_in_t
     assert (again.outcome, again.way) == ("failed", found.trial.way)
 
 
+class WithoutBaseline:
+    """A session in which the run without faults fails, and a run that is judged comes to ``outcome``."""
+
+    def __init__(self, outcome: Any) -> None:
+        self.outcome = outcome
+
+    def baseline(self, _: Plan) -> Baseline:
+        reason = "the run without faults did not end well: exit code 1; rank 1: ValueError: a bug at train.py:7"
+        return Baseline(repeatable=None, final={}, updates={}, sample_ids={}, reason=reason, run_dir="/s/b/run-1")
+
+    def run(self, plan: Plan) -> Result:
+        assert plan.faults == ()
+        judgement = Judgement(outcome=self.outcome, headline=f"{plan.workload} alone", verdicts=(), blamed=())
+        return Result(judgement=judgement, run_dir=Path("/s/runs/alone"), duration_s=1.0)
+
+
+def test_a_job_that_is_no_ground_for_faults_is_tried_alone_and_what_is_wrong_with_it_is_found(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(trial_module, "_session", WithoutBaseline("failed"), raising=False)
+    trial = try_number(1, 0, False, JobSource(workload="never_run_before"))
+    assert (trial.outcome, trial.headline, trial.run_dir) == ("failed", "never_run_before alone", Path("/s/runs/alone"))
+    assert trial.scenario is not None
+    assert trial.scenario.faults == ()
+
+
+def test_a_job_that_cannot_be_used_is_named_with_its_rank_its_exception_and_its_records(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(trial_module, "_session", WithoutBaseline("passed"), raising=False)
+    trial = try_number(1, 0, False, JobSource(workload="never_run_before", num_ranks=(3,)))
+    assert trial.outcome == "error"
+    assert trial.headline.startswith("never_run_before on 3 ranks, ")
+    assert "rank 1: ValueError: a bug at train.py:7; the records are in /s/b/run-1" in trial.headline
+
+
 def test_the_canaries_are_planted_bugs_and_drawn_from_the_seed() -> None:
     assert len(canaries()) > 20
     names = [draw_canary(seed).title for seed in range(30)]
@@ -139,7 +178,7 @@ def test_a_signal_ends_the_night_with_what_was_found_so_far(
         lines = []
         for line in night.stdout:
             lines.append(line)
-            if "canary" in line:
+            if "canary found" in line:
                 break
         below = psutil.Process(night.pid).children(recursive=True)
         night.send_signal(number)
@@ -159,7 +198,7 @@ WRONG: dict[str, tuple[list[str], str]] = {
     "no time": (["--minutes", "0"], "0 minutes: must be above 0"),
     "a shard of none": (["--runs", "1", "--shard", "3/2"], "shard '3/2': must be I/N"),
     "words for a shard": (["--runs", "1", "--shard", "half"], "shard 'half': must be I/N"),
-    "no workload": (["--runs", "1", "--workload", "ddp_mpl"], "unknown workload 'ddp_mpl'; allowed: batch_norm"),
+    "no workload": (["--runs", "1", "--workload", "ddp_mpl"], "unknown workload; did you mean 'ddp_mlp'?"),
     "a seed below 0": (["--runs", "1", "--seed", "-1"], "seed -1: must be 0.."),
 }
 

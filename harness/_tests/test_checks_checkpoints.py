@@ -243,6 +243,31 @@ def test_files_that_are_never_read_again_are_a_question(name: str) -> None:
     assert "resume_step = 0" in found.reason
 
 
+BEGINS_ANEW: dict[str, Tell] = {
+    "nothing was ever written": lambda: begins_again(exported(steps=())),
+    "what was written before the first update": lambda: writes_its_arguments(),
+    "what every launch reads is no checkpoint of it": lambda: begins_again(
+        exported(steps=(), read_first="/pretrained.pt"), reads="/pretrained.pt"
+    ),
+}
+
+
+@pytest.mark.parametrize("name", BEGINS_ANEW)
+def test_a_job_that_begins_anew_and_of_which_no_save_is_on_record_is_a_question(name: str) -> None:
+    story = BEGINS_ANEW[name]()
+    found = verdict("NewestCompleteLoads", story)
+    assert (found.outcome, found.restart) == ("unknown", 1), found
+    assert "began again at step 0, after update" in found.reason
+    assert "resume_step = 0" in found.reason
+    story.plan = replace(story.plan, expect=replace(story.plan.expect, resume_step=0))
+    assert verdict("NewestCompleteLoads", story).outcome == "not-applicable"
+
+
+def test_a_job_that_failed_is_not_asked_what_it_began_with() -> None:
+    story = begins_again(exported(steps=()))
+    assert GUARANTEES["NewestCompleteLoads"].check(story.history(1), None).outcome == "not-applicable"
+
+
 def zero_is_meant() -> Story:
     story = begins_again(exported())
     story.plan = replace(story.plan, expect=replace(story.plan.expect, resume_step=0))
@@ -269,8 +294,9 @@ def loads_with_our_store() -> Story:
 
 
 NO_QUESTION: dict[str, Tell] = {
-    "nothing was ever written": lambda: begins_again(exported(steps=())),
-    "what was written before the first update": writes_its_arguments,
+    "nothing was ever written, and the state is that of a later step": lambda: begins_again(
+        exported(steps=()), at_step=8
+    ),
     "the write may not have been the last of the save": killed_with_a_draft,
     "the file is read": lambda: begins_again(exported(), reads="/out/8.pt"),
     "something new is read": lambda: begins_again(exported(read_first="/pretrained.pt"), reads="/out/final.pt"),

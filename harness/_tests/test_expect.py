@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,7 +13,7 @@ from harness._tests.histories import Story, baseline, run
 from harness.expect import Judgement, judge
 from harness.faults import At, Fault, load_fault
 from harness.faults.kill import Kill
-from harness.history import History
+from harness.history import Baseline, History
 from harness.plan import Broken, Expect
 from harness.wire import GUARANTEE_NAMES, Kind
 
@@ -209,6 +210,36 @@ def test_a_bug_is_found_where_its_script_has_no_sound_baseline() -> None:
     assert {v.outcome for v in found.verdicts if v.guarantee == "EndsLikeBaseline"} == {"unknown"}
     assert found.outcome == "passed", found.headline
     assert judge(clean(ranks=3).history(), baseline(3, repeatable=False)).outcome == "unknown"
+
+
+def test_without_a_sound_baseline_a_pass_says_what_was_not_compared() -> None:
+    story = skipping()
+    found = judge(story.history(), unsound(3))
+    assert (found.outcome, found.doubt, found.baseline_dir) == ("passed", "they differ in params", "/b/run-2")
+    assert found.headline.endswith("; EndsLikeBaseline is unknown")
+    assert judge(story.history(), baseline(3)).doubt == ""
+
+
+def unsound(ranks: int) -> Baseline:
+    return replace(baseline(ranks, repeatable=False), reason="they differ in params", run_dir="/b/run-2")
+
+
+def test_what_the_guarantees_demand_is_unknown_without_a_sound_baseline_unless_less_is_asked_for() -> None:
+    story = skipping()
+    story.plan = replace(story.plan, expect=Expect(outcome="guaranteed"))
+    assert judge(story.history(), baseline(3)).outcome == "passed"
+    found = judge(story.history(), unsound(3))
+    assert found.outcome == "unknown"
+    assert found.headline.startswith("EndsLikeBaseline is unknown: the script is not repeatable: they differ in params")
+    assert [v.guarantee for v in found.blamed] == ["EndsLikeBaseline"]
+    story.plan = replace(story.plan, guarantees=("SamplesOnce",))
+    assert judge(story.history(), unsound(3)).outcome == "passed"
+
+
+def test_a_job_that_stops_has_no_end_to_compare() -> None:
+    story = stopping()
+    story.plan = replace(story.plan, expect=Expect(outcome="guaranteed"))
+    assert judge(story.history(1), unsound(2)).outcome == "passed"
 
 
 def test_a_hang_can_be_what_is_listed() -> None:

@@ -119,6 +119,15 @@ def test_one_line_a_scenario_with_outcome_and_time(repository: Repository) -> No
     )
 
 
+def test_a_pass_whose_end_was_compared_with_nothing_is_told(repository: Repository) -> None:
+    repository.scenario("a", "holds")
+    repository.scenario("b", "compared with nothing, and holds")
+    result = repository.run()
+    result.assert_outcomes(passed=2)
+    said = "chaos: scenarios/b.toml::cpu passed, but its end was compared with nothing: two runs without faults differ"
+    assert [line for line in result.outlines if "compared with" in line] == [said]
+
+
 def test_the_same_with_one_line_an_item(repository: Repository) -> None:
     repository.scenario("a", "holds")
     repository.scenario("c", "is unknown")

@@ -53,6 +53,15 @@ FAILED = Judgement(
 )
 
 
+def test_a_fault_free_run_that_is_nothing_to_compare_with_is_told_and_where_it_is(tmp_path: Path) -> None:
+    doubted = replace(FAILED, doubt="two runs without faults differ in params", baseline_dir="/store/b/run-2")
+    lines = judgement_text(doubted, RUN_DIR).splitlines()
+    assert "  doubt    two runs without faults differ in params" in lines
+    assert "  baseline /store/b/run-2" in lines
+    write_verdicts(doubted, tmp_path)
+    assert load_verdicts(tmp_path).doubt == doubted.doubt
+
+
 def test_a_failure_reads_from_the_broken_promise_to_the_commands() -> None:
     assert judgement_text(FAILED, RUN_DIR, title="rank 1 skips a step", replay=REPLAY).splitlines() == [
         "ReplicasAgree is broken (rank 1, step 12): after update 12 the parameters of rank 1 differ from",

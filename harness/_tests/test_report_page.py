@@ -18,9 +18,10 @@ from harness._tests.histories import run
 from harness._tests.stored_runs import killed_and_recovered, write_history, write_judged
 from harness.faults import At
 from harness.faults.kill import Kill
+from harness.history import SIGTERM_HEADER
 from harness.report.page import write_run_report, write_session_report
 from harness.report.page.html import json_block, plain
-from harness.wire import Kind
+from harness.wire import Kind, flight_path
 
 KILL = Kill(kind="kill", rank=1, at=At(step=8, phase="backward"))
 HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(1)>\"'`{{7*7}}<!--\u202e\u2028\x07\ud800é😀"
@@ -104,6 +105,74 @@ def test_the_last_collectives_and_stacks_of_a_hang_are_shown(tmp_path: Path) -> 
     assert "behind: rank 1" in page
     assert "all_reduce SUM of 500 float32 at train.py:61, step 4, backward" in page
     assert page.count("Current thread 0x1 (most recent call first)") == 3
+
+
+LED_TO_IT = """\
+  File "/venv/harness/rank/main.py", line 61 in run
+  File "/venv/site-packages/torch/distributed/run.py", line 1028 in main
+  File "<frozen runpy>", line 88 in _run_code
+"""
+STACKS = {
+    "the script and what it called": (
+        """\
+Thread 0x1 (most recent call first):
+  File "/usr/lib/python3.11/selectors.py", line 468 in select
+
+Current thread 0x2 (most recent call first):
+  File "/work/train.py", line 33 in spin
+  File "/work/train.py", line 40 in <module>
+  File "<frozen runpy>", line 88 in _run_code
+  File "<frozen runpy>", line 198 in _run_module_as_main
+  File "/venv/harness/rank/main.py", line 90 in _run_script
+""",
+        "Its stacks when the launcher ended it",
+        "line 40 in <module>\n  [6 frames that led to it]",
+        ["torch/distributed/run.py", "frozen runpy"],
+    ),
+    "our own code after the script": (
+        """\
+Current thread 0x2 (most recent call first):
+  File "/venv/harness/rank/main.py", line 223 in _sources
+""",
+        "Its stacks when the launcher ended it: it did not run the script just then",
+        "line 223 in _sources\n  [3 frames that led to it]",
+        ["torch/distributed/run.py"],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", STACKS)
+def test_stacks_show_the_script_and_not_what_led_to_it(name: str, tmp_path: Path) -> None:
+    stacks, title, shown, hidden = STACKS[name]
+    story = run(faults=[KILL]).start().updates(1, 3)
+    story.stacks[0, 0] = f"{SIGTERM_HEADER}\n{stacks}{LED_TO_IT}"
+    page = Parsed(page_of(write_judged(story.history(exit_code=1), tmp_path / "run")))
+    assert page.texts["h4"].count(title) == 1
+    (text,) = [text for text in page.texts["pre"] if "Current thread 0x2" in text]
+    assert shown in text
+    assert not [part for part in hidden if part in text]
+
+
+def test_torch_s_own_record_of_the_last_collectives_is_shown_where_there_is_one(tmp_path: Path) -> None:
+    story = run(ranks=2).start().updates(1, 3).begin(0, 4)
+    run_dir = write_history(story.history(timed_out=True), tmp_path / "run")
+    entries = [
+        {
+            "profiling_name": "gloo:all_reduce",
+            "process_group": ["0", "default_pg"],
+            "collective_seq_id": number,
+            "retired": number < 11,
+            "input_sizes": [[10]],
+            "input_dtypes": ["Float"],
+        }
+        for number in range(1, 12)
+    ]
+    flight_path(run_dir, 0, 0).write_text(json.dumps({"entries": entries}))
+    page = Parsed(page_of(run_dir))
+    assert page.texts["h4"].count("Its last collectives by torch's own flight record") == 1
+    (text,) = [text for text in page.texts["pre"] if "of group 0" in text]
+    assert text.splitlines()[0] == "all_reduce, number 4 of group 0: Float [10], done"
+    assert text.splitlines()[-1] == "all_reduce, number 11 of group 0: Float [10], not done"
 
 
 def test_a_rank_without_evidence_is_said_to_have_none(tmp_path: Path) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from harness._tests.scenario_files import Write, refusal
@@ -73,14 +75,33 @@ KIND_PROBLEMS = {
     "an element on its way before the first": (
         'kind = "corrupt_collective"\nindex = -1\nat.step = 3', "index: -1: must be at least 0"),
     "a file outside of the checkpoint": (
-        'kind = "damage_file"\nfile = "../x"\nat.step = 3', "must be the name of a file"),
+        'kind = "damage_file"\nfile = "../x"\nat.step = 8', "must be the name of a file"),
     "a damage of another kind": (
-        'kind = "damage_file"\nfile = "x"\nhow = "rust"\nat.step = 3', "allowed: bit, page, empty, missing, stale"),
+        'kind = "damage_file"\nfile = "x.pt"\nhow = "rust"\nat.step = 8', "allowed: bit, page, empty, missing, stale"),
     "a checkpoint before the first": (
-        'kind = "damage_file"\nfile = "x"\ncheckpoint = -1\nat.step = 3', "checkpoint: -1: must be at least 0"),
+        'kind = "damage_file"\nfile = "x.pt"\ncheckpoint = -1\nat.step = 8', "checkpoint: -1: must be at least 0"),
     "a file at a collective": (
-        'kind = "damage_file"\nfile = "x"\nat.collective = 3', "does not understand it; allowed: failpoint or phase"),
-    "a link to somewhere else": ('kind = "move_latest"\nto = "nowhere"\nat.step = 3', "allowed: missing, dangling, be"),
+        'kind = "damage_file"\nfile = "x.pt"\nat.collective = 3', "does not understand it; allowed: failpoint or"),
+    "a file that no checkpoint of ours has": (
+        'kind = "damage_file"\nfile = "complete"\nat.step = 8', "no checkpoint has it; allowed: COMPLETE, MANIFEST"),
+    "the part of a rank that there is not": (
+        'kind = "damage_file"\nfile = "rank-2.pt"\nat.step = 8', "ranks = 2 allows rank-0.pt to rank-1.pt"),
+    "a checkpoint where nothing is saved": (
+        'kind = "damage_file"\nfile = "x.pt"\ncheckpoint = 7\nat.step = 8',
+        "checkpoint: 7: nothing is saved there; allowed: each multiple of save_every = 5"),
+    "a checkpoint that is saved later": (
+        'kind = "damage_file"\nfile = "x.pt"\ncheckpoint = 15\nat.step = 12',
+        "checkpoint: 15: is not saved yet at step 12; there are then: 5, 10"),
+    "a checkpoint that is saved after this update": (
+        'kind = "damage_file"\nfile = "x.pt"\ncheckpoint = 10\nat = { step = 10, phase = "forward" }',
+        "checkpoint: 10: is not saved yet at step 10; there are then: 5"),
+    "a damage before the first save": (
+        'kind = "damage_file"\nfile = "x.pt"\nat.step = 3', "at.step: 3: there is no checkpoint yet; allowed: each"),
+    "a link before the first save": ('kind = "move_latest"\nat.step = 3', "at.step: 3: there is no checkpoint yet"),
+    "the file of a checkpoint that was never before": (
+        'kind = "damage_file"\nfile = "x.pt"\nhow = "stale"\nat.step = 8',
+        'how: "stale": there is no checkpoint before it at step 8; there are then: 5'),
+    "a link to somewhere else": ('kind = "move_latest"\nto = "nowhere"\nat.step = 8', "allowed: missing, dangling, be"),
     "a hit before the first": ('kind = "kill"\nat = { step = 3, hit = 0 }', "at.hit: 0: must be at least 1"),
 }  # fmt: skip
 
@@ -106,6 +127,15 @@ RIGHT = {
     "torch.save of any script": ("", 'kind = "torn"\nrank = "last"\nat = { failpoint = "torch.save" }'),
     "a straggler up to the last update": (
         "", 'kind = "straggle"\nrank = 1\nduration_s = 0.1\nupdates = 8\nat.step = 13'),
+    "damage while the checkpoint of this update may be there": (
+        "", 'kind = "damage_file"\nfile = "rank-1.pt"\nrank = 0\ncheckpoint = 10\nat = { step = 10, phase = "eval" }'),
+    "damage to what the first launch had saved later": (
+        "max_restarts = 1",
+        'kind = "damage_file"\nfile = "x.pt"\nrank = 0\ncheckpoint = 15\nat = { step = 12, restart = 1 }'),
+    "damage to what a crash left": (
+        'start_from = "."', 'kind = "damage_file"\nfile = "COMPLETE"\nrank = 0\ncheckpoint = 3\nat.step = 4'),
+    "a stale file of the second checkpoint": (
+        "", 'kind = "damage_file"\nfile = "COMPLETE"\nhow = "stale"\nrank = 0\ncheckpoint = 10\nat.step = 12'),
     "a shorter loader on every rank but 0": ("", 'kind = "short_loader"\nrank = "nonzero"\nat = { epoch = 1 }'),
 }  # fmt: skip
 
@@ -113,3 +143,9 @@ RIGHT = {
 @pytest.mark.parametrize(("head", "fault"), RIGHT.values(), ids=RIGHT)
 def test_what_is_unusual_but_right_is_not_refused(write: Write, head: str, fault: str) -> None:
     load_scenario(write(f'workload = "ddp_mlp"\n{head}\n[[fault]]\n{fault}\n[expect]\noutcome = "stops"\n'))
+
+
+def test_the_files_and_steps_of_a_script_of_the_users_are_its_own(write: Write, tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text("")
+    fault = 'kind = "damage_file"\nrank = 0\nfile = "weights.bin"\ncheckpoint = 7\nat.step = 8\n'
+    load_scenario(write(f'workload = "train.py"\n[[fault]]\n{fault}[expect]\noutcome = "stops"\n'))

@@ -63,6 +63,24 @@ def test_all_problems_are_reported_at_once_each_with_its_line(scenario: Path) ->
     assert "did you mean 'valid'?" in problems[4]
 
 
+def test_a_wrong_field_does_not_hide_what_does_not_go_together(scenario: Path) -> None:
+    scenario.write_text(
+        'saver = "other.py"\nseed = -1\nmodels = ["kill"]\n[expect]\noutcome = "broken"\nmodel = "alice"\n'
+    )
+    with pytest.raises(ScenarioError) as caught:
+        load_saver_scenario(scenario)
+    fields = [problem.removeprefix(f"{scenario}:").split(": ")[1] for problem in caught.value.problems]
+    assert fields == ["saver", "seed", "expect.verdicts", "expect.model"]
+
+
+@pytest.mark.parametrize("outcome", ["vaild", "brken"])
+def test_an_unknown_outcome_has_no_follow_ons(scenario: Path, outcome: str) -> None:
+    scenario.write_text(f'saver = "saver.py"\n[expect]\noutcome = "{outcome}"\nmodel = "kill"\n')
+    with pytest.raises(ScenarioError) as caught:
+        load_saver_scenario(scenario)
+    assert len(caught.value.problems) == 1
+
+
 @pytest.mark.parametrize(
     ("text", "words"),
     [

@@ -23,7 +23,7 @@ from harness.plan import make_plan
 from harness.run import Session
 from harness.scenario import Scenario, is_saver_scenario, load_saver_scenario, load_scenario
 from harness.scenario.model import Expected
-from harness.scenario.rules import SAVE_FAILPOINTS
+from harness.scenario.saves import SAVE_FAILPOINTS
 from harness.wire import GUARANTEE_NAMES, PHASES
 
 SCENARIOS = Path(__file__).parents[2] / "scenarios"

@@ -17,7 +17,7 @@ from harness.plan import made_with
 from harness.report.stored import write_report
 from harness.scenario import load_scenario
 from harness.scenario.model import MAX_SEED
-from harness.scenario.workloads import workload_names
+from harness.scenario.workloads import no_workload, workload_names
 
 EXIT_CODES = {"passed": 0, "failed": 1, "unknown": 2}
 REGRESSION = Path("scenarios", "regression")
@@ -103,7 +103,7 @@ def make_order(
     if jobs is not None and jobs < 1:
         problems.append(f"{jobs} jobs: must be at least 1")
     if workload is not None and workload not in workload_names():
-        problems.append(f"unknown workload {workload!r}; allowed: {', '.join(workload_names())}")
+        problems.append(f"workload {workload!r}: {no_workload(workload)}")
     if workload is not None and scenario is not None:
         problems.append("a workload and a scenario file: each says what is trained; leave one out")
     part, num_shards = _shard(shard, problems)

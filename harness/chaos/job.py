@@ -17,7 +17,7 @@ from harness.faults.base import Need
 from harness.history import Baseline
 from harness.plan import Expect
 from harness.scenario import Scenario
-from harness.scenario.workloads import is_own_script, workload_names
+from harness.scenario.workloads import is_own_script, own_workload_names
 from harness.wire import Phase
 
 KEPT_CHECKPOINTS = 3  # of our workloads: with the fourth save the oldest one is deleted
@@ -207,4 +207,4 @@ _EVALUATES: tuple[Phase, ...] = ("eval",)
 
 def workloads() -> list[str]:
     """Our workloads, without the planted ones."""
-    return [name for name in workload_names() if not name.startswith("planted/")]
+    return list(own_workload_names())

@@ -174,7 +174,7 @@ class _Running:
     ) -> None:
         self._night, self._budget, self._progress, self._pool = night, budget, progress, pool
         self._was_told = was_told
-        self._running: dict[Future[Any], Callable[[Any], None]] = {}
+        self._running: dict[Future[Any], tuple[str, Callable[[Any], None]]] = {}
         self._numbers = numbers(night.order.shard, night.order.num_shards)
         self._num_begun = 0
         self._ways: Counter[str] = Counter()
@@ -183,18 +183,19 @@ class _Running:
     def to_the_end(self) -> None:
         order = self._night.order
         canary = order.canary or draw_canary(order.seed, order.shard)
-        self._begin(self._canary_ended, try_scenario, canary, f"canary-{order.seed}-{order.shard}")
+        self._begin("canary", self._canary_ended, try_scenario, canary, f"canary-{order.seed}-{order.shard}")
         while True:
             while not self._was_told() and len(self._running) < order.jobs and self._budget.fits(self._num_begun):
                 number = next(self._numbers)
                 self._num_begun += 1
                 is_repeated = number % REPEAT_EVERY == REPEAT_EVERY // 2
-                self._begin(self._ended, try_number, order.seed, number, is_repeated, order.source)
+                self._begin("plan", self._ended, try_number, order.seed, number, is_repeated, order.source)
             if not self._running:
                 return
             done, _ = wait(self._running, timeout=0.5, return_when=FIRST_COMPLETED)
             for future in done:
-                then = self._running.pop(future)
+                what, then = self._running.pop(future)
+                self._progress.running[what] -= 1
                 try:
                     ended = future.result()
                 except BrokenProcessPool:
@@ -206,8 +207,9 @@ class _Running:
                     then(ended)
             self._progress.tick()
 
-    def _begin(self, then: Callable[[Any], None], call: Callable[..., Any], *args: Any) -> None:
-        self._running[self._pool.submit(call, *args)] = then
+    def _begin(self, what: str, then: Callable[[Any], None], call: Callable[..., Any], *args: Any) -> None:
+        self._running[self._pool.submit(call, *args)] = (what, then)
+        self._progress.running[what] += 1
 
     def _canary_ended(self, trial: Trial) -> None:
         self._night.canary = trial
@@ -225,7 +227,7 @@ class _Running:
                 order, left_s = self._night.order, self._budget.left_s
                 within_s = SHRINK_S if left_s is None else min(SHRINK_S, left_s)
                 name = f"chaos-{order.seed}-{trial.number}"
-                self._begin(self._pinned_down, pin_down, trial, order.out_dir, name, within_s)
+                self._begin("smaller", self._pinned_down, pin_down, trial, order.out_dir, name, within_s)
             elif is_new:
                 why = "no plan could be drawn" if trial.scenario is None else "too many ways not to pass"
                 self._night.found.append(Found(trial=trial, problem=f"not made smaller: {why}"))

@@ -19,12 +19,14 @@ class Progress:
     Attributes:
         out: where to.
         prefix: of each line, such as the shard's number.
+        running: how many of what go on just now: ``canary``, ``plan``, ``smaller`` (a plan being made smaller).
     """
 
     out: TextIO
     budget: Budget
     prefix: str = "chaos"
     counts: Counter[str] = field(default_factory=Counter)
+    running: Counter[str] = field(default_factory=Counter)
     last_failure: str = ""
     _told_s: float = 0.0
 
@@ -49,13 +51,25 @@ class Progress:
         self._write(f"\r\x1b[K{text}\n" if self.out.isatty() else f"{text}\n")
 
     def line(self) -> str:
-        """Counts by outcome, rate, time left, the last failure."""
+        """Counts by outcome, what goes on, rate, time left, the last failure."""
         num_runs, elapsed_s = self.counts.total(), self.budget.elapsed_s
-        counts = ", ".join(f"{count} {outcome}" for outcome, count in sorted(self.counts.items())) or "none yet"
-        rate = f"{60 * num_runs / elapsed_s:.0f} a minute" if elapsed_s > 1 and num_runs else "no rate yet"
-        parts = [f"{num_runs} runs ({counts})", rate, *self._left(num_runs, elapsed_s)]
+        counts = ", ".join(f"{count} {outcome}" for outcome, count in sorted(self.counts.items()))
+        parts = [f"{num_runs} runs ({counts})"] if num_runs else [f"no plan has ended yet, after {elapsed_s:.0f} s"]
+        parts += self._now()
+        parts += [f"{60 * num_runs / elapsed_s:.0f} a minute"] if elapsed_s > 1 and num_runs else []
+        parts += self._left(num_runs, elapsed_s)
         parts += [f"last: {self.last_failure}"] if self.last_failure else []
         return f"{self.prefix}: {'; '.join(parts)}"
+
+    def _now(self) -> list[str]:
+        """What a person may wonder about: why nothing ends yet, or why nothing is begun any more."""
+        canary, plans, smaller = (self.running[what] for what in ("canary", "plan", "smaller"))
+        doing = ["the canary"] if canary else []
+        doing += (
+            [f"{plans} plan{'s' * (plans > 1)}, each job first without faults"] if plans and not self.counts else []
+        )
+        doing += [f"{smaller} made smaller"] if smaller else []
+        return [f"now: {', '.join(doing)}"] if doing else []
 
     def _left(self, num_runs: int, elapsed_s: float) -> list[str]:
         left_s = self.budget.left_s

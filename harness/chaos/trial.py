@@ -23,7 +23,7 @@ from harness.chaos.place import phase_of
 from harness.checks import Verdict
 from harness.errors import HarnessError
 from harness.expect import Judgement
-from harness.history import load_history
+from harness.history import Baseline, load_history
 from harness.plan import make_plan
 from harness.run import Session
 from harness.scenario import Scenario
@@ -130,8 +130,9 @@ def _end_with_parent() -> None:
 class _NoGround(HarnessError):
     """A job whose run without faults is no ground to plan on."""
 
-    def __init__(self, job: Scenario, why: str) -> None:
-        super().__init__(f"{job.workload}, {job.ranks} ranks, {job.steps} steps, cannot be used: {why}")
+    def __init__(self, job: Scenario, baseline: Baseline) -> None:
+        what = f"{job.workload} on {job.ranks} ranks, {job.steps} updates"
+        super().__init__(f"{what}, cannot be used: {baseline.reason}; the records are in {baseline.run_dir}")
         self.job = job
 
 
@@ -148,7 +149,7 @@ def ground_of(job: Scenario) -> Ground:
     if key not in _grounds:
         baseline = _session.baseline(make_plan(job, device="cpu"))
         if baseline.reason:
-            raise _NoGround(job, baseline.reason)
+            raise _NoGround(job, baseline)
         _grounds[key] = Ground(job=job, baseline=baseline)
     return _grounds[key]
 

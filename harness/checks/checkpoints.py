@@ -9,7 +9,7 @@ from pathlib import PurePath
 from typing import Any
 
 from harness.checks.base import Verdict, guarantee, invalid, not_applicable, unknown, valid
-from harness.checks.never_loaded import unloaded_save
+from harness.checks.never_loaded import begun_anew, unloaded_save
 from harness.checks.records import by_rank, listed, load_of, saved_step, start_step, state_of
 from harness.history import Baseline, History
 from harness.wire import Event, Kind
@@ -61,7 +61,7 @@ def _not_the_same(load: Event, entry: Entry) -> str | None:
 )
 def newest_complete_loads(history: History, _: Baseline | None) -> Verdict:
     if not history.of((Kind.LOAD, Kind.INVENTORY, Kind.SAVE_END, Kind.FOREIGN_SAVE)):
-        return not_applicable("no checkpoint is on record")
+        return _began_anew(history) or not_applicable("no checkpoint is on record")
     compared, without_inventory = 0, None
     for restart in range(history.restarts + 1):
         loads = {e.rank: e for e in history.of(Kind.LOAD) if e.restart == restart}
@@ -91,7 +91,7 @@ def newest_complete_loads(history: History, _: Baseline | None) -> Verdict:
     if verdict := _maybe_started_without(history):
         return verdict
     if not compared:
-        return not_applicable("there was never a complete checkpoint to load")
+        return _began_anew(history) or not_applicable("there was never a complete checkpoint to load")
     return valid(f"{compared} loads of the newest complete checkpoint")
 
 
@@ -175,6 +175,19 @@ def _maybe_started_without(history: History) -> Verdict | None:
                 save,
             )
     return None
+
+
+def _began_anew(history: History) -> Verdict | None:
+    """A job that only ran twice has not gone on from anything; that may be meant, or be a script that never saves."""
+    found = begun_anew(history)
+    if found is None:
+        return None
+    first, said = found
+    return unknown(
+        f"{said}, and nothing that it saved since is on record: a script that saves in a way that is not seen did not "
+        "load it; if the job is to begin at zero, say resume_step = 0",
+        first,
+    )
 
 
 @guarantee("AcknowledgedSurvives", "a save that was reported done is still there after any crash")

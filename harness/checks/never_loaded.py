@@ -1,12 +1,13 @@
-"""A restart that began at zero and looked for no checkpoint, although something had been saved before it.
+"""A restart that began at zero and looked for no checkpoint.
 
 What our store calls done is a checkpoint. What ``torch.save`` and its like wrote may be one, or an export that nobody
-means to load: that is a question, not a broken promise.
+means to load; and where nothing is seen to be saved, the script may save in a way that is not seen, or not at all.
+These are questions, not broken promises.
 """
 
 from __future__ import annotations
 
-from harness.checks.records import listed, state_of
+from harness.checks.records import ended_well, listed, start_step, state_of
 from harness.history import History
 from harness.wire import Event, Kind
 
@@ -30,6 +31,29 @@ def unloaded_save(history: History, restart: int) -> tuple[Event, str] | None:
     saves = [e for e in history.of(Kind.FOREIGN_SAVE) if e.restart < restart and e.t_ns < began_ns and e.step > 0]
     newest = max((e for e in saves if _went_on(history, e)), key=lambda e: (e.step, e.t_ns), default=None)
     return None if newest is None else (newest, f"{listed(started)} loaded nothing and went on from step 0")
+
+
+def begun_anew(history: History) -> tuple[Event, str] | None:
+    """The last launch, if it began at zero in a job of which no save after an update is on record, and what it lost.
+
+    Returns:
+        None if our store was asked, if the job failed (then it has not recovered either), if no earlier launch made an
+        update, if a rank went on from a later step, or if the scenario says that step 0 is meant.
+    """
+    is_saved = any(save.step > 0 for save in history.of(Kind.FOREIGN_SAVE))
+    if is_saved or history.of((Kind.LOAD, Kind.INVENTORY, Kind.SAVE_END)):
+        return None
+    last = history.restarts
+    updates = history.of(Kind.UPDATE)
+    started = {e.rank: e for e in reversed(updates) if e.restart == last}
+    before = max((e.step for e in updates if e.restart < last), default=0)
+    if not started or not before or not ended_well(history) or history.plan.expect.resume_step == 0:
+        return None
+    begins = [start_step(history, rank, last) for rank in started]
+    if any(begin is None or begin[0] > 0 for begin in begins):
+        return None
+    first = min(started.values(), key=lambda e: e.t_ns)
+    return first, f"{listed(started)} began again at step 0, after update {before} had been made"
 
 
 def _loaded_anything_new(history: History, restart: int) -> bool:

@@ -65,6 +65,8 @@ class RunItem(pytest.Item):
             ("verdicts", " ".join(f"{verdict.guarantee}={verdict.outcome}" for verdict in judgement.verdicts)),
             ("run_dir", str(self.run_dir)),
         ]
+        if judgement.doubt:
+            self.user_properties.append(("doubt", judgement.doubt))
         if duration_s is not None:
             self.user_properties.append(("duration_s", round(duration_s, 3)))
 

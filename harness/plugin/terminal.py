@@ -52,6 +52,10 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
     if not results:
         return
     terminalreporter.write_line(_header(config))
+    for result in results:
+        if result["result"] == "passed" and "doubt" in result:
+            said = f"passed, but its end was compared with nothing: {result['doubt']}"
+            terminalreporter.write_line(f"chaos: {result['test']} {said}", yellow=True)
     if session_dir(config).is_dir():  # else nothing ran: all were skipped
         from harness.kept_runs import REPORT_JSON, prune
         from harness.report.page import write_session_report

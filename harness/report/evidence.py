@@ -9,6 +9,7 @@ from harness.checks.ends import ends_of
 from harness.checks.progress import progress
 from harness.checks.records import failed_restarts
 from harness.checks.sent import describe
+from harness.checks.stacks import Dump, dumps_of
 from harness.history import History
 from harness.report.words import signal_name
 from harness.wire import Event, Kind, output_path
@@ -26,7 +27,9 @@ class Witness:
         ended: how, in words.
         last: the last thing it is seen doing, in words.
         calls: how many collectives it sent in all; ``collectives`` are the last of them.
-        stacks, stderr: the end of these files; empty if there is nothing in them.
+        flight: the last collectives by torch's own record, in words; empty if it left none.
+        stacks: (what they are, the stacks) of each moment at which it wrote some; a long one is cut at its beginning.
+        stderr: the end of this file; empty if there is nothing in it.
     """
 
     rank: int
@@ -35,7 +38,8 @@ class Witness:
     where: str
     calls: int
     collectives: tuple[str, ...]
-    stacks: str
+    flight: tuple[str, ...]
+    stacks: tuple[tuple[str, str], ...]
     stderr: str
 
 
@@ -69,6 +73,7 @@ def _witness(history: History, run_dir: Path, rank: int, restart: int) -> Witnes
     signal = end.signal or ""
     word = str(end.word.data.get("type", "")) if end.word is not None and end.way == "exception" else ""
     last = end.last
+    flight = history.flights.get((rank, restart))
     return Witness(
         rank=rank,
         ended=", ".join(dict.fromkeys(filter(None, (end.way, word, signal, code)))),
@@ -76,7 +81,8 @@ def _witness(history: History, run_dir: Path, rank: int, restart: int) -> Witnes
         where="" if end.at is None else end.at.where,
         calls=len(sent),
         collectives=tuple(_told(event) for event in sent[-LAST_COLLECTIVES:]),
-        stacks=_end_of_text(history.stacks.get((rank, restart), "")),
+        flight=() if flight is None else flight.last,
+        stacks=tuple(_titled(dump) for dump in dumps_of(history.stacks.get((rank, restart), ""))),
         stderr=_end_of_text(_read(output_path(run_dir, rank, restart, "stderr"))),
     )
 
@@ -84,6 +90,14 @@ def _witness(history: History, run_dir: Path, rank: int, restart: int) -> Witnes
 def _told(event: Event) -> str:
     mark = event.data.get("faulted")
     return f"#{event.data.get('call')}  {describe(event)}" + (f"  [{mark} by the fault]" if mark else "")
+
+
+def _titled(dump: Dump) -> tuple[str, str]:
+    """The main thread is the last of a dump: where one is too long, its end says more."""
+    if not dump.is_ended:
+        return "Its stacks", _end_of_text(dump.text)
+    where = "" if dump.is_in_script else ": it did not run the script just then"
+    return f"Its stacks when the launcher ended it{where}", _end_of_text(dump.text)
 
 
 def _read(path: Path) -> str:

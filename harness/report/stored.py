@@ -25,6 +25,7 @@ class StoredJudgement:
         blamed: names of the guarantees that kept the run from passing, the most telling first.
         problems: what was wrong beside the guarantees.
         diagnosis: the first cause of each failed launch.
+        doubt: why the end could not be compared with the fault-free run's, if that run is to blame; else empty.
     """
 
     outcome: str
@@ -33,6 +34,7 @@ class StoredJudgement:
     blamed: tuple[str, ...]
     problems: tuple[str, ...]
     diagnosis: tuple[Cause, ...] = ()
+    doubt: str = ""
 
 
 def write_verdicts(judgement: Judgement, run_dir: Path) -> Path:
@@ -47,6 +49,7 @@ def write_verdicts(judgement: Judgement, run_dir: Path) -> Path:
         "blamed": [verdict.guarantee for verdict in judgement.blamed],
         "problems": list(judgement.problems),
         "diagnosis": [asdict(cause) for cause in judgement.diagnosis],
+        **({"doubt": judgement.doubt, "baseline_dir": judgement.baseline_dir} if judgement.doubt else {}),
         "verdicts": [verdict.to_json() for verdict in judgement.verdicts],
     }
     return _write(run_dir / VERDICTS_JSON, content)
@@ -64,7 +67,8 @@ def load_verdicts(run_dir: Path) -> StoredJudgement:
         verdicts = tuple(Verdict(**verdict) for verdict in raw["verdicts"])
         blamed, problems = tuple(raw["blamed"]), tuple(raw["problems"])
         diagnosis = tuple(_cause(cause) for cause in raw.get("diagnosis", ()))
-        return StoredJudgement(raw["outcome"], raw["headline"], verdicts, blamed, problems, diagnosis)
+        doubt = str(raw.get("doubt", ""))
+        return StoredJudgement(raw["outcome"], raw["headline"], verdicts, blamed, problems, diagnosis, doubt)
     except (OSError, ValueError, TypeError, KeyError) as error:
         cure = f"judge the run again: python -m harness recheck {run_dir}"
         raise RecordError(f"{path}: no readable verdicts ({error}); {cure}") from error

@@ -56,6 +56,9 @@ def judgement_text(
         lines += _field("cause", f"{', '.join(where)}: {cause.detail}{source}")
         if cause.how == "exit" and cause.exit_code and cause.rank is not None:  # why, only the script itself can say
             lines += _last_words(output_path(run_dir, cause.rank, cause.restart, "stderr"))
+    if judgement.doubt not in judgement.headline:
+        lines += _field("doubt", judgement.doubt)
+    lines += _uncut("baseline", judgement.baseline_dir)
     lines += _uncut("page", str(page) if page else "")
     lines += _uncut("run", str(run_dir))
     lines += _uncut("replay", replay)

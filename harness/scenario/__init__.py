@@ -8,7 +8,9 @@ In the order of a file's way through it:
     metric       the fields that say what evaluation reports, and what is true
     model        the fields, their types, defaults and bounds
     saver        the fields of a scenario of a save function and every crash that can meet it
+    mend         something right in the place of what is wrong, so that the rest can be judged
     rules        what fields must fulfil together
+    saves        when there is a checkpoint: the rules for faults that act on one, or on the way to one
     workloads    from a workload's name to its script
     wording      what is wrong, what is allowed, the nearest known name
     toml_lines   on which line a field stands

@@ -6,21 +6,21 @@ import copy
 import json
 import re
 import tomllib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path as FilePath
-from typing import Any
+from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
 from harness.errors import ScenarioError
 from harness.scenario import rules
+from harness.scenario.mend import clear, mend
 from harness.scenario.model import Scenario
 from harness.scenario.saver import SaverScenario
 from harness.scenario.toml_lines import Path, line_of, locate
-from harness.scenario.wording import MISSING, Problem, problems_of, shown, value_at
+from harness.scenario.wording import ARRAYS, MISSING, Problem, problems_of, shown, single_bracket, value_at
 
-_AN_EFFECT = {"lines": "{run_dir}/lines", "key": ["step"]}
-_A_FAULT = {"kind": "kill", "rank": 0, "at": {"step": 1}}  # right in every scenario that is right by itself
+AScenario = TypeVar("AScenario", Scenario, SaverScenario)
 
 
 def load_scenario(path: FilePath) -> Scenario:
@@ -30,11 +30,7 @@ def load_scenario(path: FilePath) -> Scenario:
         ScenarioError: with every problem of the file, each as ``file:line: field: value: what is wrong``, what is
             allowed and the nearest known name.
     """
-    text, raw = _read(path)
-    scenario, problems = _check(raw, path)
-    if scenario is None or problems:
-        raise _error(path, text, raw, problems)
-    return scenario
+    return _load(path, Scenario, rules.problems)
 
 
 def load_saver_scenario(path: FilePath) -> SaverScenario:
@@ -43,17 +39,7 @@ def load_saver_scenario(path: FilePath) -> SaverScenario:
     Raises:
         ScenarioError: as ``load_scenario``.
     """
-    text, raw = _read(path)
-    try:
-        scenario = SaverScenario.model_validate_json(json.dumps(raw, default=_not_json), strict=True)
-    except ValidationError as error:
-        found = problems_of(error, raw, SaverScenario)
-        inner = [p for p in found if not any(q.path[: len(p.path)] == p.path for q in found if q is not p)]
-        raise _error(path, text, raw, inner) from error  # a wrong item also makes its list too short
-    scenario._file = path.resolve()
-    if problems := rules.saver_problems(scenario):
-        raise _error(path, text, raw, problems)
-    return scenario
+    return _load(path, SaverScenario, rules.saver_problems)
 
 
 def is_saver_scenario(path: FilePath) -> bool:
@@ -78,13 +64,31 @@ def _read(path: FilePath) -> tuple[str, dict[str, Any]]:
         raise ScenarioError([_syntax_problem(path, text, error)]) from error
 
 
-def _error(path: FilePath, text: str, raw: dict[str, Any], problems: list[Problem]) -> ScenarioError:
-    lines = locate(text)
-    problems = sorted(problems, key=lambda problem: line_of(lines, problem.path))
-    return ScenarioError([_line(path, line_of(lines, p.path), p, raw) for p in problems])
+def _load(file: FilePath, model: type[AScenario], problems_between: Callable[[AScenario], list[Problem]]) -> AScenario:
+    text, raw = _read(file)
+    single = [name for name in ARRAYS if isinstance(raw.get(name), dict)]
+    raw |= {name: [raw[name]] for name in single}
+    scenario, problems = _check(raw, file, model, problems_between)
+    problems += [single_bracket(name) for name in single]
+    if scenario is not None and not problems:
+        return scenario
+    lines = _lines(text, single)
+    problems.sort(key=lambda problem: line_of(lines, problem.path))
+    raise ScenarioError([_line(file, line_of(lines, p.path), p, raw) for p in problems])
 
 
-def _check(raw: dict[str, Any], file: FilePath) -> tuple[Scenario | None, list[Problem]]:
+def _lines(text: str, single: list[str]) -> dict[Path, int]:
+    """Where things stand, also those of a ``single`` table as of the first of an array."""
+    lines = dict(locate(text))
+    return lines | {(path[0], 0, *path[1:]): line for path, line in lines.items() if path[0] in single}
+
+
+def _check(
+    raw: dict[str, Any],
+    file: FilePath,
+    model: type[AScenario],
+    problems_between: Callable[[AScenario], list[Problem]],
+) -> tuple[AScenario | None, list[Problem]]:
     """The scenario if it could be made at all, and what is wrong with the file.
 
     One wrong field must not hide the others: each is replaced by something right, so that the rest can be checked.
@@ -93,17 +97,22 @@ def _check(raw: dict[str, Any], file: FilePath) -> tuple[Scenario | None, list[P
     mended = copy.deepcopy(raw)
     while True:
         try:
-            scenario = Scenario.model_validate_json(json.dumps(mended, default=_not_json), strict=True)
+            scenario = model.model_validate_json(json.dumps(mended, default=_not_json), strict=True)
         except ValidationError as error:
-            problems = problems_of(error, mended)
+            problems = _innermost(problems_of(error, mended, model))
             new = _not_implied(problems, found)
             found += new
-            mend = _mend if new else _clear
-            if not all(mend(mended, problem) for problem in new or problems):
+            put_right = mend if new else clear
+            if not all(put_right(mended, problem, model) for problem in new or problems):
                 return None, found
         else:
             scenario._file = file.resolve()
-            return scenario, found + _not_implied(rules.problems(scenario), found)
+            return scenario, found + _not_implied(problems_between(scenario), found)
+
+
+def _innermost(problems: list[Problem]) -> list[Problem]:
+    """Without those around others: a wrong item also makes its list too short."""
+    return [p for p in problems if not any(p is not q and q.path[: len(p.path)] == p.path for q in problems)]
 
 
 def _not_json(value: Any) -> Any:
@@ -119,52 +128,6 @@ def _not_implied(problems: Iterable[Problem], known: list[Problem]) -> list[Prob
 def _overlap(one: Path, other: Path) -> bool:
     shorter = min(len(one), len(other))
     return one[:shorter] == other[:shorter]
-
-
-def _mend(raw: dict[str, Any], problem: Problem) -> bool:
-    """Put something right in the place of what is wrong: the nearest known value, a stand-in, or the default."""
-    match problem.path:
-        case ("workload",):
-            raw["workload"] = "stand-in"
-        case ("effect", int(n), "key"):
-            raw["effect"][n]["key"] = ["step"]
-        case ("expect",) | ("expect", "outcome"):
-            raw["expect"] = {**_table(raw.get("expect")), "outcome": problem.nearest or "stops"}
-        case ("fault", int(n)):
-            raw["fault"][n] = dict(_A_FAULT)
-        case ("fault", int(n), "kind"):
-            raw["fault"][n] = {**raw["fault"][n], "kind": problem.nearest} if problem.nearest else dict(_A_FAULT)
-        case ("fault", int(n), "rank"):
-            raw["fault"][n]["rank"] = 0
-        case (*around, last):
-            container = value_at(raw, tuple(around))
-            if problem.nearest is not None:
-                container[last] = problem.nearest
-            elif isinstance(container, list):  # the list goes: without an item the others would get other numbers
-                value_at(raw, tuple(around[:-1])).pop(around[-1])
-            elif isinstance(container, dict):
-                container.pop(last, None)
-    return True
-
-
-def _clear(raw: dict[str, Any], problem: Problem) -> bool:
-    """Take out all of what could not be mended bit by bit; False if it is not known how."""
-    match problem.path:
-        case ("fault", int(n), *_):
-            raw["fault"][n] = dict(_A_FAULT)
-        case ("effect", int(n), *_):
-            raw["effect"][n] = dict(_AN_EFFECT)
-        case ("metric", *_):
-            raw.pop("metric")
-        case ("expect", "broken", *_):
-            raw["expect"]["broken"] = []
-        case _:
-            return False
-    return True
-
-
-def _table(value: Any) -> dict[str, Any]:
-    return value if isinstance(value, dict) else {}
 
 
 def _syntax_problem(path: FilePath, text: str, error: tomllib.TOMLDecodeError) -> str:

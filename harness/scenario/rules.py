@@ -14,30 +14,29 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from itertools import combinations
 
-from harness.checkpoint.points import FAILPOINTS, Failpoint
-from harness.faults import Fault
-from harness.faults.base import LastingFault, WriteFault
-from harness.faults.work import WorkFault
+from harness.faults.base import LastingFault
 from harness.scenario.model import Scenario
 from harness.scenario.saver import SaverScenario
+from harness.scenario.saves import (
+    LENGTH,
+    SAVES,
+    WORLD,
+    damage_meets_a_checkpoint,
+    fault_meets_a_save,
+    is_saved,
+    numbered,
+    when_saved,
+)
 from harness.scenario.toml_lines import Path
-from harness.scenario.wording import Problem, unknown_name
-from harness.scenario.workloads import is_own_script, workload_names
+from harness.scenario.wording import Problem, either
+from harness.scenario.workloads import is_own_script, nearest_workload, no_workload, workload_names
 from harness.wire import RUN_DIR_ENV
 
 Rule = Callable[[Scenario], Iterator[Problem]]
 
-SAVE_FAILPOINTS = {
-    **FAILPOINTS,
-    "torch.save": Failpoint(
-        writer="every", during="save", doc="torch.save to a path or an opened file, in any script", torn=True
-    ),
-}
 REPLACED = ("run_dir", "checkpoints", "steps", "save_every", "seed")  # in braces, in the script's arguments
 _SET_BY_LAUNCHER = {RUN_DIR_ENV, "RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"}
-_WORLD: Path = ("ranks",)
-_LENGTH: tuple[Path, ...] = (("steps",), ("workload",))
-_SAVES: tuple[Path, ...] = (("save_every",), *_LENGTH)
+_OUTCOME: tuple[Path, ...] = (("expect", "outcome"),)
 
 
 def problems(scenario: Scenario) -> list[Problem]:
@@ -56,19 +55,21 @@ def _saver_problems(scenario: SaverScenario) -> Iterator[Problem]:
         at = f"there is no file {scenario.saver_file}; paths start at the scenario file's folder"
         yield Problem(("saver",), at)
     if expect.outcome == "broken" and not expect.verdicts:
-        yield Problem(("expect", "verdicts"), "missing: name the ways to fail that must be seen, such as lost-ack")
+        wants = "missing: name the ways to fail that must be seen, such as lost-ack"
+        yield Problem(("expect", "verdicts"), wants, needs=_OUTCOME)
     for name in ("verdicts", "model"):
         if expect.outcome == "valid" and getattr(expect, name):
-            yield Problem(("expect", name), "only for outcome = 'broken'; leave it out")
+            yield Problem(("expect", name), "only for outcome = 'broken'; leave it out", needs=_OUTCOME)
     if expect.model is not None and expect.model not in scenario.models:
-        yield Problem(("expect", "model"), f"is not among models, which are {', '.join(scenario.models)}")
+        wants = f"is not among models, which are {', '.join(scenario.models)}"
+        yield Problem(("expect", "model"), wants, needs=(("models",),))
 
 
 def workload_exists(scenario: Scenario) -> Iterator[Problem]:
     if not is_own_script(scenario.workload):
         if scenario.workload not in workload_names():
-            known = [*workload_names(), "or a path that ends in .py"]
-            yield unknown_name(("workload",), scenario.workload, known, "workload")
+            text = f"{no_workload(scenario.workload)}, or a path that ends in .py"
+            yield Problem(("workload",), text, nearest=nearest_workload(scenario.workload))
     elif not scenario.script.is_file():
         yield Problem(("workload",), f"there is no file {scenario.script}; paths start at the scenario file's folder")
 
@@ -79,19 +80,17 @@ def start_is_there(scenario: Scenario) -> Iterator[Problem]:
     if path is None:
         if scenario.acknowledged is not None:
             yield Problem(("acknowledged",), "is said of what start_from names; give it, or leave this out")
-    elif not path.is_dir() and not path.is_file():
+        return
+    if not path.is_dir() and not path.is_file():
         what = "is neither a directory nor an archive" if path.exists() else "is not there"
         yield Problem(("start_from",), f"{path} {what}; paths start at the scenario file's folder")
     elif not os.access(path, os.R_OK | os.X_OK if path.is_dir() else os.R_OK):
         yield Problem(("start_from",), f"{path} may not be read; make it readable")
-    elif (
-        scenario.script.is_file()
-        and is_own_script(scenario.workload)
-        and not any("{checkpoints}" in arg for arg in scenario.args)
-    ):
+    is_told = not is_own_script(scenario.workload) or any("{checkpoints}" in arg for arg in scenario.args)
+    if scenario.script.is_file() and not is_told:
         wants = "is copied into {checkpoints}, which none of args names: the script would not find it; add it to args"
         yield Problem(("start_from",), wants, needs=(("args",), ("workload",)))
-    elif scenario.expect.outcome == "recovers" and scenario.expect.resume_step is None:
+    if scenario.expect.outcome == "recovers" and scenario.expect.resume_step is None:
         wants = "missing: with start_from, the step that the job must go on from, so that one which reads nothing fails"
         yield Problem(("expect", "resume_step"), wants, needs=(("expect",),))
 
@@ -197,47 +196,49 @@ def metric_can_be_read(scenario: Scenario) -> Iterator[Problem]:
 
 def fault_is_possible(scenario: Scenario) -> Iterator[Problem]:
     """Settings and place of each fault by itself."""
-    for path, fault in _numbered(scenario):
-        yield from (Problem((*path, field), text) for field, text in fault.problems())
+    for path, fault in numbered(scenario):
+        kind: tuple[Path, ...] = ((*path, "kind"),)
+        yield from (Problem((*path, field), text, needs=kind) for field, text in fault.problems())
         yield from (Problem((*path, "at", field), text) for field, text in fault.at.problems())
-        allowed = sorted(fault.places)
+        allowed = either(sorted(fault.places))
         if not fault.at.places:
-            yield Problem((*path, "at"), f"must name a place; {fault.kind} understands {_either(allowed)}")
+            yield Problem((*path, "at"), f"must name a place; {fault.kind} understands {allowed}", needs=kind)
         for place in fault.at.places:
             if place not in fault.places:
-                yield Problem((*path, "at", place), f"{fault.kind} does not understand it; allowed: {_either(allowed)}")
+                wants = f"{fault.kind} does not understand it; allowed: {allowed}"
+                yield Problem((*path, "at", place), wants, needs=kind)
 
 
 def fault_is_in_the_world(scenario: Scenario) -> Iterator[Problem]:
-    for path, fault in _numbered(scenario):
+    for path, fault in numbered(scenario):
         targets = fault.targets(scenario.ranks)
         outside = [rank for rank in targets if not 0 <= rank < scenario.ranks]
         if outside:
             allowed = f"ranks = {scenario.ranks} allows 0..{scenario.ranks - 1}"
-            yield Problem((*path, "rank"), f"there is no rank {_either(outside)}; {allowed}", needs=(_WORLD,))
+            yield Problem((*path, "rank"), f"there is no rank {either(outside)}; {allowed}", needs=(WORLD,))
         elif not targets:
-            yield Problem((*path, "rank"), f"names no rank of ranks = {scenario.ranks}", needs=(_WORLD,))
+            yield Problem((*path, "rank"), f"names no rank of ranks = {scenario.ranks}", needs=(WORLD,))
         elif len(set(targets)) < len(targets):
             yield Problem((*path, "rank"), "names a rank twice")
 
 
 def fault_is_in_the_run(scenario: Scenario) -> Iterator[Problem]:
-    for path, fault in _numbered(scenario):
+    for path, fault in numbered(scenario):
         steps, at = scenario.planned_steps, fault.at
         if at.step is not None and steps is not None and at.step > steps:
-            yield Problem((*path, "at", "step"), f"is beyond the last update: steps = {steps}", needs=_LENGTH)
+            yield Problem((*path, "at", "step"), f"is beyond the last update: steps = {steps}", needs=LENGTH)
         if isinstance(fault, LastingFault) and at.step is not None and steps is not None:
             last = at.step + fault.lasts() - 1
             if at.step <= steps < last:
                 allowed = f"steps = {steps} allows 1..{steps - at.step + 1}"
-                yield Problem((*path, "updates"), f"update {last} never comes; {allowed}", needs=_LENGTH)
+                yield Problem((*path, "updates"), f"update {last} never comes; {allowed}", needs=LENGTH)
         if at.restart > scenario.max_restarts:
             allowed = f"max_restarts = {scenario.max_restarts} allows 0..{scenario.max_restarts}"
             yield Problem((*path, "at", "restart"), f"never comes; {allowed}", needs=(("max_restarts",),))
 
 
 def fault_ends_in_time(scenario: Scenario) -> Iterator[Problem]:
-    for path, fault in _numbered(scenario):
+    for path, fault in numbered(scenario):
         duration_s = getattr(fault, "duration_s", 0.0)
         if scenario.deadline_s <= duration_s < math.inf:
             yield Problem(
@@ -247,33 +248,9 @@ def fault_ends_in_time(scenario: Scenario) -> Iterator[Problem]:
             )
 
 
-def fault_meets_a_save(scenario: Scenario) -> Iterator[Problem]:
-    """The failpoint is known, this rank passes it, and at this step there is a save."""
-    for path, fault in _numbered(scenario):
-        at = fault.at
-        phase = fault.acts_in if isinstance(fault, WorkFault) else at.phase
-        if at.phase not in (None, phase) and "phase" in fault.places:
-            yield Problem((*path, "at", "phase"), f"{fault.kind} acts in {phase} alone; write that, or leave it out")
-        during = "save" if phase == "save" else "load" if phase == "load" else None
-        if at.failpoint is not None and "failpoint" in fault.places:
-            name, _, _ = at.failpoint.partition(":")
-            if at.failpoint not in (allowed := _failpoints(fault)):
-                yield _unknown_failpoint((*path, "at", "failpoint"), fault, at.failpoint, allowed)
-                continue
-            during = SAVE_FAILPOINTS[name].during
-            if SAVE_FAILPOINTS[name].writer == "rank0" and set(fault.targets(scenario.ranks)) != {0}:
-                yield Problem((*path, "rank"), f"only rank 0 passes {name}; allowed: 0", needs=(_WORLD,))
-        if at.step is None or is_own_script(scenario.workload):
-            continue
-        if during == "load":
-            yield Problem((*path, "at", "step"), "a load comes before the first update; say at which restart instead")
-        elif during == "save" and not _is_saved(scenario, at.step):
-            yield Problem((*path, "at", "step"), f"nothing is saved there; {_saved(scenario)}", needs=_SAVES)
-
-
 def fault_can_fire(scenario: Scenario) -> Iterator[Problem]:
     """No other fault has ended its process before, whichever comes first."""
-    for (first_path, first), (path, second) in combinations(_numbered(scenario), 2):
+    for (first_path, first), (path, second) in combinations(numbered(scenario), 2):
         if first == second:
             yield Problem(path, f"says the same as fault[{first_path[1]}]; leave one out")
         elif first.ends_rank and second.ends_rank and first.at.restart == second.at.restart:
@@ -281,9 +258,9 @@ def fault_can_fire(scenario: Scenario) -> Iterator[Problem]:
             if both:
                 yield Problem(
                     (*path, "at", "restart"),
-                    f"rank {_either(sorted(both))} ends by fault[{first_path[1]}] or by this one, never by both; "
+                    f"rank {either(sorted(both))} ends by fault[{first_path[1]}] or by this one, never by both; "
                     "set another restart for one of them",
-                    needs=(first_path, _WORLD),
+                    needs=(*_ends(first_path), *_ends(path), (*first_path, "rank"), (*path, "rank"), WORLD),
                 )
 
 
@@ -296,15 +273,15 @@ def outcome_fits_faults(scenario: Scenario) -> Iterator[Problem]:
             wants = "recovers needs something to recover from; add a [[fault]] or start_from, or expect clean"
             yield Problem(outcome, wants, needs=(("fault",),))
         case "recovers":
-            for path, fault in _numbered(scenario):
-                if fault.ends_rank and fault.at.restart >= scenario.max_restarts:
-                    yield Problem(
-                        ("max_restarts",),
-                        f"fault[{path[1]}] ends a rank at restart {fault.at.restart} and the job must recover: "
-                        f"at least {fault.at.restart + 1} is needed",
-                        needs=(path, outcome),
-                    )
-                    return
+            ends = [(path, fault) for path, fault in numbered(scenario) if fault.ends_rank]
+            path, last = max(ends, key=lambda end: end[1].at.restart, default=((), None))
+            if last is not None and last.at.restart >= scenario.max_restarts:
+                yield Problem(
+                    ("max_restarts",),
+                    f"fault[{path[1]}] ends a rank at restart {last.at.restart} and the job must recover: "
+                    f"at least {last.at.restart + 1} is needed",
+                    needs=(*_ends(path), outcome),
+                )
         case "detected" if not scenario.expect.broken:
             yield Problem(("expect", "broken"), "detected needs at least one { guarantee, rank, step, operation }")
 
@@ -317,20 +294,23 @@ def expectation_is_possible(scenario: Scenario) -> Iterator[Problem]:
         yield Problem(("expect", "restarts"), f"cannot be; {allowed}", needs=(budget,))
     if expect.resume_step is not None:
         path: Path = ("expect", "resume_step")
-        if expect.resume_step != 0 and not _is_saved(scenario, expect.resume_step):
-            yield Problem(path, f"nothing is saved there; {_saved(scenario)}, or 0 for no checkpoint yet", needs=_SAVES)
+        if expect.resume_step != 0 and not is_saved(scenario, expect.resume_step):
+            wants = f"nothing is saved there; {when_saved(scenario)}, or 0 for no checkpoint yet"
+            yield Problem(path, wants, needs=SAVES)
         if scenario.max_restarts == 0 and scenario.start_from is None:
             yield Problem(path, "nothing resumes with max_restarts = 0; allow one or leave it out", needs=(budget,))
     if expect.broken and expect.outcome not in ("detected", "stops"):
-        yield Problem(("expect", "broken"), f"nothing may be broken when the outcome is {expect.outcome}")
+        wants = f"nothing may be broken when the outcome is {expect.outcome}"
+        yield Problem(("expect", "broken"), wants, needs=_OUTCOME)
     if expect.message is not None and expect.outcome != "refuses":
-        yield Problem(("expect", "message"), f"belongs to the outcome refuses, not to {expect.outcome}")
+        wants = f"belongs to the outcome refuses, not to {expect.outcome}"
+        yield Problem(("expect", "message"), wants, needs=_OUTCOME)
     for n, broken in enumerate(expect.broken):
         path = ("expect", "broken", n)
         if broken.rank is not None and not 0 <= broken.rank < scenario.ranks:
-            yield Problem((*path, "rank"), f"ranks = {scenario.ranks} allows 0..{scenario.ranks - 1}", needs=(_WORLD,))
+            yield Problem((*path, "rank"), f"ranks = {scenario.ranks} allows 0..{scenario.ranks - 1}", needs=(WORLD,))
         if broken.step is not None and not 0 <= broken.step <= (steps or broken.step):
-            yield Problem((*path, "step"), f"steps = {steps} allows 0..{steps}", needs=_LENGTH)
+            yield Problem((*path, "step"), f"steps = {steps} allows 0..{steps}", needs=LENGTH)
 
 
 RULES: tuple[Rule, ...] = (
@@ -349,46 +329,13 @@ RULES: tuple[Rule, ...] = (
     fault_is_in_the_run,
     fault_ends_in_time,
     fault_meets_a_save,
+    damage_meets_a_checkpoint,
     fault_can_fire,
     outcome_fits_faults,
     expectation_is_possible,
 )
 
 
-def _numbered(scenario: Scenario) -> list[tuple[Path, Fault]]:
-    return [(("fault", n), fault) for n, fault in enumerate(scenario.faults)]
-
-
-def _failpoints(fault: Fault) -> list[str]:
-    if isinstance(fault, WriteFault):
-        return [name for name, point in SAVE_FAILPOINTS.items() if point.torn]
-    return [f"{name}:{moment}" for name in SAVE_FAILPOINTS for moment in ("before", "after")]
-
-
-def _unknown_failpoint(path: Path, fault: Fault, failpoint: str, allowed: list[str]) -> Problem:
-    name, _, moment = failpoint.partition(":")
-    if name in SAVE_FAILPOINTS and isinstance(fault, WriteFault):
-        cure = f"give '{name}' alone" if name in allowed else "it is no write"
-        return Problem(path, f"cannot be torn: {cure}; allowed: {', '.join(allowed)}")
-    if name in SAVE_FAILPOINTS and moment == "torn":
-        return Problem(path, f"{fault.kind} fires before or after a write; to stop in its middle use kind = 'torn'")
-    if name in SAVE_FAILPOINTS:
-        return Problem(path, f"needs its moment; allowed: {name}:before, {name}:after")
-    return unknown_name(path, failpoint, allowed, "failpoint")
-
-
-def _is_saved(scenario: Scenario, step: int) -> bool:
-    steps, save_every = scenario.planned_steps, scenario.planned_save_every
-    if step < 1 or (steps is not None and step > steps):
-        return False
-    return save_every is None or step % save_every == 0 or step == steps
-
-
-def _saved(scenario: Scenario) -> str:
-    steps, save_every = scenario.planned_steps, scenario.planned_save_every
-    every = "any step" if save_every is None else f"each multiple of save_every = {save_every}"
-    return f"allowed: {every}" if steps is None else f"allowed: {every} up to steps = {steps}, and {steps}"
-
-
-def _either(names: Sequence[object]) -> str:
-    return " or ".join(str(name) for name in names)
+def _ends(path: Path) -> tuple[Path, ...]:
+    """The fields of a fault that say whether, and in which launch, it ends its rank."""
+    return ((*path, "kind"), (*path, "signal"), (*path, "at", "failpoint"), (*path, "at", "restart"))

@@ -19,10 +19,10 @@ from harness.scenario.effects import Effect
 from harness.scenario.gradient import Gradient
 from harness.scenario.metric import Metric
 from harness.scenario.model import Broken, Expect, Scenario
-from harness.scenario.rules import SAVE_FAILPOINTS
 from harness.scenario.saver import ExpectStates, SaverScenario
+from harness.scenario.saves import SAVE_FAILPOINTS
 from harness.scenario.wording import described
-from harness.scenario.workloads import workload_names
+from harness.scenario.workloads import own_workload_names
 
 SCHEMA_NAME = "scenario.schema.json"
 SCHEMA_FILE = Path(__file__).parents[2] / "scenarios" / SCHEMA_NAME
@@ -43,7 +43,7 @@ def make_schema() -> dict[str, Any]:
     at = schema["$defs"]["At"]["properties"]
     moments = [f"{name}:{moment}" for name in SAVE_FAILPOINTS for moment in ("before", "after")]
     at["failpoint"]["examples"] = [*moments, *(name for name, point in SAVE_FAILPOINTS.items() if point.torn)]
-    schema["properties"]["workload"]["examples"] = [n for n in workload_names() if not n.startswith("planted/")]
+    schema["properties"]["workload"]["examples"] = list(own_workload_names())
     return schema
 
 

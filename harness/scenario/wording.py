@@ -23,7 +23,7 @@ from harness.scenario.toml_lines import Path
 
 MISSING = object()  # stands for the value of a field that is not there
 _MAX_VALUE_CHARS = 60
-_ARRAYS: tuple[Path, ...] = (("fault",), ("effect",))  # of tables, which stand at the end of a file
+ARRAYS = ("fault", "effect")  # of tables, which stand at the end of a file
 _RANK = "must be a rank from 0, a list of ranks, 'all', 'nonzero' or 'last'"
 _TYPES = {
     "string_type": "must be a string in quotes",
@@ -68,6 +68,11 @@ def unknown_name(path: Path, value: Any, known: Sequence[str], what: str) -> Pro
     return Problem(path, f"unknown {what}; allowed: {allowed}{hint}", nearest=near[0] if near else None)
 
 
+def single_bracket(name: str) -> Problem:
+    """``name`` is not written as an array of tables."""
+    return Problem((name,), f"must be an array of tables: write [[{name}]] with two brackets above each {name}")
+
+
 def value_at(raw: Any, path: Path) -> Any:
     """What stands at ``path`` of the parsed TOML, or MISSING."""
     for key in path:
@@ -76,6 +81,11 @@ def value_at(raw: Any, path: Path) -> Any:
         except (KeyError, IndexError, TypeError):
             return MISSING
     return raw
+
+
+def either(names: Sequence[object]) -> str:
+    """``a or b or c``."""
+    return " or ".join(str(name) for name in names)
 
 
 def shown(value: Any) -> str:
@@ -111,13 +121,13 @@ def _problem(
     name = str(path[-1])
     if len(path) > 2 and path[0] == "fault" and path[2] == "rank" and kind != "missing":
         return Problem(path[:3], _RANK)
-    if path in _ARRAYS and kind == "tuple_type":
-        return Problem(path, f"must be an array of tables: write [[{name}]] with two brackets above each {name}")
+    if len(path) == 1 and name in ARRAYS and kind == "tuple_type":
+        return single_bracket(name)
     match kind:
         case "extra_forbidden" | "unexpected_keyword_argument":
             problem = replace(unknown_name(path, name, _fields_of(around), "field"), nearest=None)
             if len(path) > 1 and name in _fields_of(model):
-                above = f"[[{path[0]}]]" if path[:1] in _ARRAYS else f"[{path[0]}]"
+                above = f"[[{path[0]}]]" if path[0] in ARRAYS else f"[{path[0]}]"
                 return replace(problem, text=f"is a field of the whole scenario: write it above the first {above}")
             return problem
         case "missing":
