@@ -50,7 +50,7 @@ ONE_PROBLEM = {
     ),
     "an unknown kind names all kinds and the nearest": (
         ('"kill"', '"kil"'),
-        ['s.toml:6: fault[0].kind: "kil": unknown kind of fault; allowed: abort_group, change_reduction, ', "did you mean 'kill'?"],
+        ['s.toml:6: fault[0].kind: "kil": unknown kind of fault; allowed: abort_group, ', "did you mean 'kill'?"],
     ),
     "a missing kind names all kinds": (
         ('kind = "kill"\n', ""),
