@@ -246,6 +246,21 @@ def test_of_several_faults_the_one_that_ended_the_launch_is_the_cause(killed_ran
     assert found.outcome == outcome, found
 
 
+@pytest.mark.parametrize(("rank", "outcome"), [(0, "valid"), (1, "valid"), (None, "invalid")])
+def test_a_rank_that_fails_of_itself_is_the_cause_also_beside_one_that_was_only_slow(
+    rank: int | None, outcome: str
+) -> None:
+    """None: nobody failed of itself, and the rank that is found behind is not the one that was made slow."""
+    slow = load_fault({"kind": "straggle", "rank": 1, "duration_s": 0.1, "at": {"step": 2, "phase": "forward"}})
+    story = run(ranks=2, faults=[slow], expect="stops").start().updates(1, 1).fire(1, step=2).updates(2, 3)
+    if rank is None:
+        story.begin(1, 4).passes(5.0).cut_off(1).ended_by_launcher(0)
+    else:
+        story.begin(0, 4).begin(1, 4).raises(rank, "NameError", "a bug of the script's").cut_off()
+    found = GUARANTEES["CulpritNamed"].check(story.history(exit_code=1), None)
+    assert found.outcome == outcome, found
+
+
 def test_a_fault_after_one_that_is_sure_to_end_the_launch_is_not_its_cause() -> None:
     story = run(ranks=2, faults=[KILLED, ROGUE], expect="stops").start().updates(1, 3).begin(1, 4).fire(1, index=0)
     story.begin(0, 4).fire(0, index=1)

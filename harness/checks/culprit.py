@@ -57,6 +57,8 @@ def _mistaken(history: History, cause: Cause, fired: list[Event]) -> str | None:
     mistakes = [(fault, _mistaken_of(history, cause, fired, first)) for fault, first in _suspects(history, fired)]
     if any(problem is None for _, problem in mistakes):
         return None
+    if cause.how != "hang" and all(_only_slows(fault) for fault, _ in mistakes):
+        return None  # they show as a hang or not at all: what is named ended by itself
     return next((problem for fault, problem in mistakes if fault.ends_launch != "never"), mistakes[0][1])
 
 
@@ -92,6 +94,10 @@ def _mistaken_of(history: History, cause: Cause, fired: list[Event], first: Even
     if code is not None and cause.how in ("signal", "exit") and cause.exit_code not in (None, code):
         return f"{done} with exit code {code}, but {cause.exit_code} is named: {cause.detail}"
     return None
+
+
+def _only_slows(fault: Fault) -> bool:
+    return fault.ends_launch == "never" and not fault.findings
 
 
 def _is_there(fault: Fault, named: int | None, fired: int) -> bool:

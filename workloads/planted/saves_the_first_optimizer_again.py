@@ -3,7 +3,7 @@
 from workloads.planted import run
 
 run("""
-+            if step == args.save_every:
++            if gathered is None:
 +                gathered = copy.deepcopy(optimizer.state_dict())
              store.save(
 
@@ -12,4 +12,7 @@ run("""
 
  import argparse
 +import copy
+
+ # ---- train
++gathered = None
 """)

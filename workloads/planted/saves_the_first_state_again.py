@@ -3,7 +3,7 @@
 from workloads.planted import run
 
 run("""
-+            if step == args.save_every:
++            if gathered is None:
 +                gathered = copy.deepcopy((model.state_dict(), optimizer.state_dict(), scheduler.state_dict()))
              store.save(
 
@@ -16,4 +16,7 @@ run("""
 
  import argparse
 +import copy
+
+ # ---- train
++gathered = None
 """)
