@@ -10,6 +10,7 @@ from harness._tests.launched import Run, shown
 from harness.faults.base import At
 from harness.faults.exit import Exit
 from harness.faults.kill import Kill
+from harness.faults.scale_lr import ScaleLr
 from harness.history import History
 from harness.wire import Kind
 
@@ -122,6 +123,14 @@ def test_a_fault_at_a_step_of_the_resumed_script_hits_that_step(run: Run) -> Non
     assert history.outcome.exit_code == 0
     assert [(e.rank, e.restart, e.step) for e in history.of(Kind.FAULT)] == [(1, 0, 5), (0, 1, 7)]
     assert [e.step for e in history.of(Kind.STATE, rank=0)] == [0, 3, 6]
+
+
+def test_a_rank_whose_own_state_had_come_to_differ_resumes_at_the_step_of_the_one_that_saved(run: Run) -> None:
+    faults = (ScaleLr(rank=1, at=At(step=2), factor=2.0), Kill(rank=1, at=At(step=5, phase="backward")))
+    history = run(RESUMABLE + END, *faults, args=("{checkpoints}",), max_restarts=1)
+    for rank in history.ranks:
+        (state,) = history.of(Kind.STATE, rank=rank, restart=1)
+        assert (state.step, state.data["matched_step"]) == (3, 3)
 
 
 @pytest.mark.parametrize("phase", ["init", "forward", "backward", "optimizer_step", "save", "load", "teardown"])
