@@ -200,11 +200,18 @@ def _is_possible(fault: Fault, ground: Ground, launch: Launch) -> bool:
         every = [ground.calls(rank, fault.at.step) for rank in fault.targets(ground.job.ranks)]
         if not all(fault.acts_on(calls, fault.at.collective) for calls in every):
             return False
-    if isinstance(fault, Overflow) and fault.at.step is not None:
-        is_as_told = fault.gradient == "local" or not ground.accumulates
-        if ground.may_overflow(fault.at.step) or not is_as_told:
-            return False
+    if isinstance(fault, Overflow) and fault.gradient != "local" and ground.accumulates:
+        return False
+    if fault.at.step is not None and ground.may_overflow(fault.at.step) and _acts_in_attempt(fault):
+        return False
     return not problems(changed(ground.job, max_restarts=launch.restart, fault=(fault,)))
+
+
+def _acts_in_attempt(fault: Fault) -> bool:
+    """Whether it is gone with an attempt that a gradient scaler leaves out: the update is made of something else."""
+    if isinstance(fault, BatchFault):
+        return bool(fault.findings)
+    return isinstance(fault, WorkFault) and fault.acts_in in ("backward", "unscale")
 
 
 # -- its place -----------------------------------------------------------------------------------------------------
