@@ -143,6 +143,7 @@ def test_pytest_xdist_workers_share_a_session_directory(repository: Repository) 
     assert len(list(path.parent.glob("opened-*"))) == len(list(path.parent.glob("closed-*"))) == 2
 
 
+@pytest.mark.timeout(200)  # seconds: three interpreters start, on a busy machine
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
 def test_pytest_xdist_workers_end_with_their_controller(repository: Repository, number: signal.Signals) -> None:
     pytest.importorskip("xdist", reason="pytest-xdist is not installed")
@@ -151,7 +152,7 @@ def test_pytest_xdist_workers_end_with_their_controller(repository: Repository, 
     command = [sys.executable, "-m", "pytest", "-n", "2", "-p", "no:cacheprovider"]
     controller = psutil.Popen(command, cwd=repository.path, stdout=subprocess.DEVNULL)
     try:
-        assert settle(lambda: len(list(repository.path.glob(".chaos/runs/*/opened-*"))) == 2, 60)
+        assert settle(lambda: len(list(repository.path.glob(".chaos/runs/*/opened-*"))) == 2, 120)
         workers = controller.children(recursive=True)
         controller.send_signal(number)
         assert len(workers) == 2
