@@ -46,7 +46,7 @@ class Judgement:
         problems: what is wrong beside the verdicts: exit code, number of restarts, step resumed from, what should
             have been found.
         diagnosis: the first cause of each failed launch.
-        doubt: why the job's end could not be compared with the fault-free run's, if that run is to blame; else empty.
+        doubt: why the fault-free run is nothing to compare with, if so; of a run that passed, only where that matters.
         baseline_dir: where the records of that fault-free run are; empty without a doubt.
     """
 
@@ -102,10 +102,10 @@ def judge(history: History, baseline: Baseline | None) -> Judgement:
 
 
 def _doubted(found: Judgement, plan: Plan, baseline: Baseline | None) -> Judgement:
-    """The judgement; if its main comparison is unknown because of the fault-free run, it says so."""
+    """The judgement, with what is wrong with the fault-free run: if it passed, where that leaves something unknown."""
     is_unknown = any(v.guarantee == MAIN_COMPARISON and v.outcome == "unknown" for v in found.verdicts)
     is_asked_for = not plan.guarantees or MAIN_COMPARISON in plan.guarantees
-    if baseline is None or not baseline.reason or not is_unknown or not is_asked_for:
+    if baseline is None or not baseline.reason or not is_asked_for or (found.outcome == "passed" and not is_unknown):
         return found
     said = f"; {MAIN_COMPARISON} is unknown" if found.outcome == "passed" else ""
     return replace(found, headline=found.headline + said, doubt=baseline.reason, baseline_dir=baseline.run_dir)

@@ -236,10 +236,19 @@ def test_what_the_guarantees_demand_is_unknown_without_a_sound_baseline_unless_l
     assert judge(story.history(), unsound(3)).outcome == "passed"
 
 
+def test_a_run_that_does_not_pass_says_that_the_script_fails_without_faults_too() -> None:
+    story = run(expect="recovers").start().updates(1, 3).begin(1, 4).raises(1, "ValueError", "a bug").cut_off()
+    found = judge(
+        story.history(1), replace(unsound(2), repeatable=None, reason="the run without faults did not end well")
+    )
+    assert (found.outcome, found.doubt) == ("failed", "the run without faults did not end well")
+
+
 def test_a_job_that_stops_has_no_end_to_compare() -> None:
     story = stopping()
     story.plan = replace(story.plan, expect=Expect(outcome="guaranteed"))
-    assert judge(story.history(1), unsound(2)).outcome == "passed"
+    found = judge(story.history(1), unsound(2))
+    assert (found.outcome, found.doubt) == ("passed", "")
 
 
 def test_a_hang_can_be_what_is_listed() -> None:

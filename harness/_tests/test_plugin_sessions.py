@@ -5,14 +5,17 @@ from __future__ import annotations
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 import textwrap
 from xml.etree import ElementTree
 
+import psutil
 import pytest
 
 from harness._tests.repository import CONFTEST, Repository
+from harness.rank.descendants import settle
 
 MY_SCRIPT = """
 import random
@@ -138,6 +141,25 @@ def test_pytest_xdist_workers_share_a_session_directory(repository: Repository) 
     assert len(json.loads(path.read_text())["results"]) == 4
     assert {run.parent for run in repository.runs} == {path.parent}
     assert len(list(path.parent.glob("opened-*"))) == len(list(path.parent.glob("closed-*"))) == 2
+
+
+@pytest.mark.timeout(200)  # seconds: three interpreters start, on a busy machine
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_pytest_xdist_workers_end_with_their_controller(repository: Repository, number: signal.Signals) -> None:
+    pytest.importorskip("xdist", reason="pytest-xdist is not installed")
+    for name in ("a", "b"):
+        repository.scenario(name, "hang")  # until a signal comes
+    command = [sys.executable, "-m", "pytest", "-n", "2", "-p", "no:cacheprovider"]
+    controller = psutil.Popen(command, cwd=repository.path, stdout=subprocess.DEVNULL)
+    try:
+        assert settle(lambda: len(list(repository.path.glob(".chaos/runs/*/opened-*"))) == 2, 120)
+        workers = controller.children(recursive=True)
+        controller.send_signal(number)
+        assert len(workers) == 2
+        assert psutil.wait_procs(workers, timeout=10)[1] == []  # execnet alone takes 15 s
+    finally:
+        controller.kill()
+        controller.wait()
 
 
 def test_stored_runs_are_judged_again_instead_of_running(repository: Repository) -> None:

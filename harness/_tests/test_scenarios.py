@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import os
 import re
@@ -12,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import MISSING, fields
 from functools import cache
 from pathlib import Path
-from typing import get_args
+from typing import Literal, get_args, get_origin, get_type_hints
 
 import pytest
 
@@ -91,12 +92,20 @@ def test_without_its_faults_no_smoke_scenario_passes(tmp_path: Path) -> None:
 
 
 def kind_row(name: str, kind: type[Fault]) -> str:
+    """What it does (the first sentence of its docstring), what a pass says and does not, and what is at stake."""
+    does = " ".join(inspect.cleandoc(kind.__doc__ or "").split("\n\n")[0].split()).replace("``", "`")
+    stake = " ".join(f"`{guarantee}`" for guarantee in kind.at_stake)
+    cells = (f"`{name}`", does.split(". ")[0].rstrip("."), kind.certifies, kind.does_not_certify, stake)
+    return f"| {' | '.join(cells)} |"
+
+
+def settings_row(name: str, kind: type[Fault]) -> str:
     shared = {field.name for field in fields(Fault)}
     own = [f for f in fields(kind) if f.name not in shared]
     settings = [f.name if f.default is MISSING else f"{f.name} = {json.dumps(f.default)}" for f in own]
     told = " ".join(f"`{setting}`" for setting in settings)
     places = " ".join(f"`{place}`" for place in sorted(kind.places))
-    return f"| `{name}` | {told} | {places} | {kind.certifies} | {kind.does_not_certify} |"
+    return f"| `{name}` | {told} | {places} |"
 
 
 def failpoint_row(name: str) -> str:
@@ -108,6 +117,7 @@ def failpoint_row(name: str) -> str:
 @pytest.mark.parametrize("name", KINDS)
 def test_the_readme_tells_of_the_fault(name: str) -> None:
     assert kind_row(name, KINDS[name]) in README.splitlines()
+    assert settings_row(name, KINDS[name]) in README.splitlines()
 
 
 @pytest.mark.parametrize("name", SAVE_FAILPOINTS)
@@ -119,6 +129,20 @@ def test_the_readme_tells_of_no_fault_and_no_failpoint_that_is_gone() -> None:
     first_cells = re.findall(r"^\| `([\w.]+)` \|", README, re.MULTILINE)
     places = {"at"} | {field.name for field in fields(At)}
     assert {*first_cells} == {*KINDS, *SAVE_FAILPOINTS, *get_args(Expected)} | places
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_what_a_fault_breaks_by_itself_is_at_stake(name: str) -> None:
+    """Whichever of its settings, and whoever is its target."""
+    kind, required = KINDS[name], {"numel": 1, "duration_s": 0.1, "factor": 2.0, "file": "model.pt", "dtype": "int64"}
+    given = {field.name: required[field.name] for field in fields(kind) if field.name in required}
+    hints = get_type_hints(kind)
+    choices = [(n, value) for n, hint in hints.items() if get_origin(hint) is Literal for value in get_args(hint)]
+    for setting, value in choices:
+        for rank in (0, 1, "all"):
+            fault = kind(**{**given, "kind": name, "rank": rank, "at": At(step=3), setting: value})
+            assert {finding.guarantee for finding in fault.findings} <= {*kind.at_stake}
+    assert {*kind.at_stake} <= {*GUARANTEE_NAMES}
 
 
 def test_the_readme_names_every_guarantee_and_phase() -> None:

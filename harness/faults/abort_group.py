@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
-from harness.faults.base import Call, CollectiveFault, Ends, Finding, effect_of
+from harness.faults.base import RESUMED, Call, CollectiveFault, Ends, Finding, effect_of
 from harness.wire import Event, Kind
 
 
@@ -25,6 +25,8 @@ class AbortGroup(CollectiveFault):
     does_not_certify: ClassVar = (
         "whose connections they were: all ranks find them closed, nothing on record tells, and nobody is accused"
     )
+
+    at_stake: ClassVar = RESUMED
 
     kind: Literal["abort_group"] = "abort_group"
 

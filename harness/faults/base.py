@@ -35,6 +35,17 @@ FORBID_EXTRA = {"extra": "forbid"}  # read by pydantic in the controller; plain 
 PLACES = ("step", "phase", "epoch", "failpoint", "collective")
 
 
+# What is at stake where a launch is ended and the next one goes on from a checkpoint; and where only time is lost.
+RESUMED: tuple[GuaranteeName, ...] = (
+    "NewestCompleteLoads",
+    "RollbackExact",
+    "ReplayIdentical",
+    "SamplesOnce",
+    "EndsLikeBaseline",
+)
+IN_TIME: tuple[GuaranteeName, ...] = ("EndsInTime", "CulpritNamed", "EndsLikeBaseline")
+
+
 @dataclass(frozen=True, kw_only=True)
 class At:
     """Where a fault fires. What is left out matches anything; of all matches the ``hit``-th is taken.
@@ -156,6 +167,8 @@ class Fault:
         needs_peers: it ends only because other ranks wait for this one, and give up.
         certifies: what a pass says; one sentence for the README's table.
         does_not_certify: what a pass does not say.
+        at_stake: the guarantees that are broken if the job does not cope with it; of a fault that leaves something
+            wrong, however well the job copes, those of its ``findings``.
         drawn: values that chaos draws a field from. A field of a Literal that is not listed is drawn from all of it;
             any other keeps its default, or is a small number if it has none.
 
@@ -168,6 +181,7 @@ class Fault:
     places: ClassVar[frozenset[str]]
     certifies: ClassVar[str]
     does_not_certify: ClassVar[str]
+    at_stake: ClassVar[tuple[GuaranteeName, ...]]
     drawn: ClassVar[Mapping[str, Sequence[Any]]] = {}
     needs: ClassVar[frozenset[Need]] = frozenset()
     needs_peers: ClassVar[bool] = False
@@ -234,6 +248,8 @@ class Fault:
 
 
 class PointFault(Fault):
+    at_stake: ClassVar[tuple[GuaranteeName, ...]] = RESUMED
+
     @property
     def ends_launch(self) -> Ends:
         return "always" if self.ends_rank else "maybe"  # a rank that hangs, or is slow, may be given up by its peers
@@ -246,6 +262,8 @@ class PointFault(Fault):
 class LastingFault(Fault):
     """Acts when its phase is entered, in each of ``lasts()`` successive updates from the one at which it fires."""
 
+    at_stake: ClassVar[tuple[GuaranteeName, ...]] = IN_TIME
+
     def lasts(self) -> int:
         """In how many updates it acts."""
         raise NotImplementedError
@@ -256,6 +274,8 @@ class LastingFault(Fault):
 
 
 class CollectiveFault(Fault):
+    at_stake: ClassVar[tuple[GuaranteeName, ...]] = ("CollectivesAgree",)
+
     @property
     def ends_launch(self) -> Ends:
         return "maybe"  # unless later calls pair up, somebody waits until the timeout
@@ -278,6 +298,8 @@ class CollectiveFault(Fault):
 
 
 class LoaderFault(Fault):
+    at_stake: ClassVar[tuple[GuaranteeName, ...]] = ("LoadersAgree",)
+
     @property
     def ends_launch(self) -> Ends:
         return "maybe"
@@ -292,6 +314,8 @@ class LoaderFault(Fault):
 
 
 class WriteFault(Fault):
+    at_stake: ClassVar[tuple[GuaranteeName, ...]] = ("OnlyCompleteLoads", "AcknowledgedSurvives", "RetentionSafe")
+
     def part(self, size_bytes: int) -> int:
         """How many bytes of this write reach the file before the process is killed."""
         raise NotImplementedError

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, Protocol
 
 from harness.faults.base import UNLIKE_THE_BASELINE, Fault, Finding, Level, effect_of
-from harness.wire import Event, Kind
+from harness.wire import Event, GuaranteeName, Kind
 
 
 class Reading(Protocol):
@@ -43,6 +43,7 @@ class BatchFault(Fault):
 
     level: ClassVar[Level] = "data"
     places: ClassVar = frozenset({"step", "epoch"})
+    at_stake: ClassVar[tuple[GuaranteeName, ...]] = ("EndsLikeBaseline", "ReplayIdentical")
 
     @property
     def findings(self) -> tuple[Finding, ...]:

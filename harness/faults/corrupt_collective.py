@@ -31,6 +31,7 @@ class CorruptCollective(CollectiveFault):
         "a bit flipped in what one rank received is found, with rank and update; in what it sent, by the gradient"
     )
     does_not_certify: ClassVar = "which rank sent a wrong value: when it is summed up all ranks have it alike"
+    at_stake: ClassVar = ("ReplicasAgree", "EndsLikeBaseline", "ReplayIdentical")
 
     drawn: ClassVar = {"index": (0, 1), "bit": (12, 22, 24, 31)}  # of float32
 

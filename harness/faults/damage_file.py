@@ -26,6 +26,7 @@ class DamageFile(FilesFault):
 
     certifies: ClassVar = "a checkpoint that was damaged after it was done is found out, and an older one is loaded"
     does_not_certify: ClassVar = "that damage is found before it matters: nobody reads a checkpoint until the next load"
+    at_stake: ClassVar = ("OnlyCompleteLoads", "NewestCompleteLoads")
 
     drawn: ClassVar = {
         "file": ("model.pt", "MANIFEST.json", "COMPLETE"),

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
-from harness.faults.base import Call, CollectiveFault, Finding, effect_of, not_a_duration
+from harness.faults.base import IN_TIME, Call, CollectiveFault, Finding, effect_of, not_a_duration
 from harness.wire import Event
 
 
@@ -23,6 +23,7 @@ class DelayCollective(CollectiveFault):
     places: ClassVar = frozenset({"step", "phase", "collective"})
     certifies: ClassVar = "a delay shorter than the timeout changes nothing; a longer one names the rank that was late"
     does_not_certify: ClassVar = "that the network itself bridges a loss: nothing is lost here, it is only sent late"
+    at_stake: ClassVar = IN_TIME
 
     drawn: ClassVar = {"duration_s": (0.05, 0.3)}
 

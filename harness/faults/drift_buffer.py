@@ -28,6 +28,7 @@ class DriftBuffer(WorkFault):
         "a drifting buffer of rank 0 is found, with its first update; DDP overwrites those of other ranks"
     )
     does_not_certify: ClassVar = "anything of buffers that DDP does not hand out: those of healthy ranks may differ"
+    at_stake: ClassVar = ("EndsLikeBaseline", "ReplayIdentical")
     acts_in: ClassVar[WorkPlace] = "optimizer_step"
     drawn: ClassVar = {"amount": (0.5, -1.0)}
     needs: ClassVar = frozenset({"buffers"})

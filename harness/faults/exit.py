@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from harness.faults.base import Ends, PointFault
+from harness.faults.base import RESUMED, Ends, PointFault
 from harness.wire import Event, Kind
 
 MAX_EXIT_CODE = 255  # the kernel keeps eight bits
@@ -31,6 +31,7 @@ class Exit(PointFault):
     places: ClassVar = frozenset({"step", "phase", "failpoint", "collective"})
     certifies: ClassVar = "an early exit is noticed and named, exit code 0 too, and does not pass for a finished job"
     does_not_certify: ClassVar = "that exit handlers of the script's libraries are safe to run with peers waiting"
+    at_stake: ClassVar = ("CulpritNamed", *RESUMED)
     drawn: ClassVar = {"code": (0, 1, 3, 255)}
 
     kind: Literal["exit"] = "exit"

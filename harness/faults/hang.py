@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal, NoReturn
 
-from harness.faults.base import PointFault, work_after
+from harness.faults.base import RESUMED, PointFault, work_after
 from harness.wire import Event
 
 MUTEX_BYTES = 64  # more than a pthread_mutex_t has on any Linux
@@ -31,6 +31,7 @@ class Hang(PointFault):
     places: ClassVar = frozenset({"step", "phase", "failpoint", "collective"})
     certifies: ClassVar = "a rank that stands still is named, and its peers end in bounded time"
     does_not_certify: ClassVar = "that a launcher ends it soon: torchrun waits 30 s for one that is stopped"
+    at_stake: ClassVar = ("EndsInTime", *RESUMED)
 
     drawn: ClassVar = {"how": ("loop", "lock")}  # torchrun waits 30 s for one that is stopped
     needs_peers: ClassVar = True

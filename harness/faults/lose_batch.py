@@ -17,6 +17,7 @@ class LoseBatch(BatchFault):
 
     certifies: ClassVar = "samples that are lost are named: rank, update and ids"
     does_not_certify: ClassVar = "anything of data sets that are not read by index: their samples have no ids"
+    at_stake: ClassVar = ("SamplesOnce", "ReplayIdentical")
 
     kind: Literal["lose_batch"] = "lose_batch"
 

@@ -24,6 +24,7 @@ class MoveLatest(FilesFault):
 
     certifies: ClassVar = "what is loaded is decided by what is complete, wherever `latest` leads"
     does_not_certify: ClassVar = "that people or other programs that follow `latest` find the newest checkpoint"
+    at_stake: ClassVar = ("NewestCompleteLoads",)
 
     kind: Literal["move_latest"] = "move_latest"
     to: Literal["missing", "dangling", "behind", "ahead"] = "dangling"

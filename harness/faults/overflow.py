@@ -27,6 +27,7 @@ class Overflow(WorkFault):
         "whether ranks skip an overflowed update together: one that skips alone is found, with the update"
     )
     does_not_certify: ClassVar = "that the scale finds back to where it was: it takes the updates that it takes"
+    at_stake: ClassVar = ("ReplicasAgree", "EndsLikeBaseline", "ReplayIdentical")
     acts_in: ClassVar[WorkPlace] = "backward"
 
     kind: Literal["overflow"] = "overflow"

@@ -20,6 +20,7 @@ class RepeatBatch(BatchFault):
         "samples that are used twice, and those that are lost for them, are named: rank, update and ids"
     )
     does_not_certify: ClassVar = "anything of data sets that are not read by index: their samples have no ids"
+    at_stake: ClassVar = ("SamplesOnce", "ReplayIdentical")
 
     kind: Literal["repeat_batch"] = "repeat_batch"
 

@@ -21,6 +21,7 @@ class SkipBackward(LeavesOut):
     does_not_certify: ClassVar = (
         "anything of a script that reduces its gradients after backward: it sends none, or old ones, in due form"
     )
+    at_stake: ClassVar = ("CollectivesAgree", "EndsLikeBaseline", "ReplayIdentical")
     acts_in: ClassVar[WorkPlace] = "backward"
     kind_of_it: ClassVar = Kind.COLLECTIVE
 

@@ -20,6 +20,7 @@ class SkipLoad(LeavesOut):
     places: ClassVar = frozenset({"phase"})
     certifies: ClassVar = "ranks never go on from different states, and the one that loaded nothing is named"
     does_not_certify: ClassVar = "anything of checkpoints that other code loads: torch.load is not left out"
+    at_stake: ClassVar = ("CollectivesAgree",)
     acts_in: ClassVar[WorkPlace] = "load"
     kind_of_it: ClassVar = Kind.LOAD
 

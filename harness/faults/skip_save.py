@@ -20,6 +20,7 @@ class SkipSave(LeavesOut):
     places: ClassVar = frozenset({"step", "phase"})
     certifies: ClassVar = "a save that one rank stays away from never passes for done, and that rank is named"
     does_not_certify: ClassVar = "anything of checkpoints that other code saves: torch.save is not left out"
+    at_stake: ClassVar = ("CollectivesAgree",)
     acts_in: ClassVar[WorkPlace] = "save"
     kind_of_it: ClassVar = Kind.SAVE_START
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
-from harness.faults.base import Ends, Finding, effect_of, not_a_duration
+from harness.faults.base import IN_TIME, Ends, Finding, effect_of, not_a_duration
 from harness.faults.batch import BatchFault, Reading, not_handed_out
 from harness.wire import Event
 
@@ -24,6 +24,7 @@ class StalledRead(BatchFault):
         "a stall shorter than the timeout changes nothing; one that is longer names the rank that waited"
     )
     does_not_certify: ClassVar = "that loader workers, or a retry inside the data set, bridge a stall of their own"
+    at_stake: ClassVar = IN_TIME
     drawn: ClassVar = {"duration_s": (0.05, 0.3)}  # below any collective timeout
 
     kind: Literal["stalled_read"] = "stalled_read"

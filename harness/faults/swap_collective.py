@@ -22,6 +22,7 @@ class SwapCollective(CollectiveFault):
     does_not_certify: ClassVar = (
         "anything of two that are alike, from one line of the script: no record tells them apart"
     )
+    at_stake: ClassVar = ("CollectivesAgree", "ReplicasAgree")
 
     kind: Literal["swap_collective"] = "swap_collective"
 

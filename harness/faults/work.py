@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from typing import Any, ClassVar, Literal, Protocol
 
 from harness.faults.base import Ends, Fault, Finding, Level, effect_of
-from harness.wire import Event, Kind
+from harness.wire import Event, GuaranteeName, Kind
 
 WorkPlace = Literal["backward", "unscale", "optimizer_step", "save", "load"]
 Part = Literal["parameter", "optimizer"]
@@ -52,6 +52,7 @@ class WorkFault(Fault):
 
     level: ClassVar[Level] = "logic"
     places: ClassVar = frozenset({"step"})
+    at_stake: ClassVar[tuple[GuaranteeName, ...]] = ("ReplicasAgree",)
     acts_in: ClassVar[WorkPlace]
 
     @property

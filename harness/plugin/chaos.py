@@ -17,7 +17,7 @@ import pytest
 
 from harness.errors import HarnessError
 from harness.plugin.options import is_chaos, session_dir, store_dir
-from harness.plugin.session import close
+from harness.plugin.session import close, end_with_controller
 
 if TYPE_CHECKING:
     from harness.chaos.night import Order
@@ -54,6 +54,7 @@ class NightItem(pytest.Item):
         from harness.chaos.night import run_night
         from harness.kept_runs import make_session_dir
 
+        end_with_controller(self.config)
         try:
             order = self._order()
             arguments = {"arguments": list(self.config.invocation_params.args)}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ctypes
+import signal
 from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
@@ -22,6 +24,7 @@ class Runs(Protocol):
 
 
 _OPENED: pytest.StashKey[tuple[ExitStack, Runs]] = pytest.StashKey()
+_PR_SET_PDEATHSIG = 1  # linux/prctl.h
 
 
 class HookSpecs:
@@ -54,12 +57,23 @@ def runs_of(config: pytest.Config) -> Runs:
     from harness.kept_runs import make_session_dir
 
     if _OPENED not in config.stash:
+        end_with_controller(config)
         runs_dir = session_dir(config)
         make_session_dir(store_dir(config), runs_dir.name, {"arguments": list(config.invocation_params.args)})
         with ExitStack() as opening:
             runs = opening.enter_context(config.hook.pytest_chaos_make_session(config=config, runs_dir=runs_dir))
             config.stash[_OPENED] = opening.pop_all(), runs
     return config.stash[_OPENED][1]
+
+
+def end_with_controller(config: pytest.Config) -> None:
+    """Have the kernel send SIGTERM to a worker of pytest-xdist when its controller ends, however that ends.
+
+    Else execnet lets what runs go on for up to 15 s, in which its ranks train for nobody (execnet/gateway_base.py,
+    ``WorkerGateway.serve`` and ``_terminate_execution``).
+    """
+    if hasattr(config, "workerinput"):
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(signal.SIGTERM), 0, 0, 0)
 
 
 def close(session: pytest.Session) -> None:

@@ -25,7 +25,7 @@ class StoredJudgement:
         blamed: names of the guarantees that kept the run from passing, the most telling first.
         problems: what was wrong beside the guarantees.
         diagnosis: the first cause of each failed launch.
-        doubt: why the end could not be compared with the fault-free run's, if that run is to blame; else empty.
+        doubt: why the fault-free run is nothing to compare with, if so; of a run that passed, only where that matters.
     """
 
     outcome: str
