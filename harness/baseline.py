@@ -18,6 +18,7 @@ from typing import Any
 
 from filelock import FileLock
 
+from harness.checks import check_all
 from harness.checks.diagnosis import diagnose
 from harness.checks.records import listed
 from harness.effects import effects_from_json, in_common
@@ -27,7 +28,7 @@ from harness.plan import Effect, Expect, Plan, write_plan
 from harness.wire import BASELINE_JSON, Event, Kind
 
 RECHECK_EVERY = 50
-FORMAT = 10  # of what is kept; raise it with every change of what a baseline holds
+FORMAT = 11  # of what is kept; raise it with every change of what a baseline holds
 _DIGESTS = ("params", "optimizer", "buffers")
 
 Launch = Callable[[Plan, Path], None]
@@ -74,6 +75,9 @@ class BaselineCache:
             at = "run-2"
         if baseline.reason:
             baseline = replace(baseline, run_dir=str(place / at))
+        else:
+            verdicts = check_all(first, baseline)
+            baseline = replace(baseline, broken=tuple(v.guarantee for v in verdicts if v.outcome == "invalid"))
         _write_kept(place, baseline, 1, _sources(first))
         return baseline
 
@@ -301,5 +305,6 @@ def _from_json(raw: dict[str, Any]) -> Baseline:
     for name in ("starts", "finals", "epochs", "saves", "foreign_saves"):
         raw[name] = {int(number): value for number, value in raw[name].items()}
     raw["effects"] = effects_from_json(raw.get("effects", ()))
+    raw["broken"] = tuple(raw["broken"])
     raw["magnitudes"] = tuple(tuple(values) for values in raw["magnitudes"])
     return Baseline(**raw)

@@ -86,6 +86,7 @@ class Baseline:
         collectives: per rank, per step, per phase: what it sent, in order: (op, reduce_op, numel, dtype).
         magnitudes: of rank 0's final parameters: (name, number of elements, sum, L2 norm).
         effects: what stood in each place of side effects, but for what differs between two such runs.
+        broken: the guarantees that the fault-free run itself breaks.
         reason: why there is nothing to compare with, if so.
         run_dir: where the records of the run are that it failed by; of two that differ the second, beside the first.
     """
@@ -103,6 +104,7 @@ class Baseline:
     saves: Mapping[int, Sequence[int]] = field(default_factory=dict)
     foreign_saves: Mapping[int, Sequence[int]] = field(default_factory=dict)
     effects: tuple[Found, ...] = ()
+    broken: tuple[str, ...] = ()
     reason: str = ""
     run_dir: str = ""
 

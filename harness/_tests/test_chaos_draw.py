@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from harness._tests.chaos_ground import ground, rich_ground
+from harness._tests.chaos_ground import ground, rich_ground, saved
 from harness.chaos.budget import numbers
 from harness.chaos.draw import draw
 from harness.chaos.job import Ground, JobSource, job_of, workloads
@@ -22,6 +22,7 @@ from harness.scenario.rules import problems
 from harness.wire import PHASES
 
 MANY, FEWER = 1000, 400  # enough for each kind, and for each of the usual ones
+FILES = {"damage_file", "move_latest"}
 TOKENS = JobSource(workload="lm_tokens")
 DRAWN = [draw(3, number, rich_ground) for number in range(MANY)]
 
@@ -88,6 +89,12 @@ def test_no_fault_waits_for_a_launch_that_never_comes() -> None:
         ended = {fault.at.restart for fault in scenario.faults if fault.ends_launch == "always"}
         for fault in scenario.faults:
             assert set(range(fault.at.restart)) <= ended, scenario.title
+
+
+def test_files_are_damaged_while_no_rank_writes_any() -> None:
+    at = [(fault.at.step or 0, job_of(plan)) for plan in DRAWN for fault in plan.faults if fault.kind in FILES]
+    assert at
+    assert not [step for step, job in at if step - 1 in saved(job)]
 
 
 def test_a_collective_that_is_drawn_is_on_record() -> None:

@@ -275,8 +275,12 @@ def _phase(rng: Random, steps: Sequence[int], ground: Ground, restart: int, last
 
 
 def _after_two_saves(rng: Random, steps: Sequence[int], ground: Ground, restart: int) -> At | None:
-    """Where the older one is left to load, if the newer one is damaged; a restart may have loaded either."""
-    within = [step for step in steps if sum(saved < step for saved in ground.saved) >= 2]
+    """Where the older one is left to load, if the newer one is damaged; a restart may have loaded either.
+
+    Not right after a save: the first rank may still be tidying up, while the others go on.
+    """
+    saved = ground.saved
+    within = [step for step in steps if step - 1 not in saved and sum(before < step for before in saved) >= 2]
     return At(step=rng.choice(within), phase="forward", restart=restart) if within and not restart else None
 
 

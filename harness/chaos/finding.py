@@ -86,11 +86,13 @@ def pin_down(trial: Trial, out_dir: Path, name: str, within_s: float = SHRINK_S)
         fewest_faults_s=fewest_faults_s,
         duration_s=time.monotonic() - started_s,
     )
-    kinds = ", then ".join(fault.kind for fault in smallest.faults) or "nothing"
+    kinds = ", then ".join(fault.kind for fault in smallest.faults) or "no fault"
     titled = smallest.model_copy(update={"title": f"{kinds}: what the guarantees demand of {smallest.workload}"})
     comment = [f"Found by {name}. It did not pass: {trial.headline}"[:1000]]
     try:
-        path = write_scenario(titled, out_dir, f"{name} {'_'.join(fault.kind for fault in smallest.faults)}", comment)
+        path = write_scenario(
+            titled, out_dir, f"{name} {'_'.join(fault.kind for fault in smallest.faults) or 'alone'}", comment
+        )
         again = try_scenario(load_scenario(path), f"{name}-replayed")
     except HarnessError as error:
         return replace(found, problem=str(error))

@@ -132,7 +132,8 @@ class _NoGround(HarnessError):
 
     def __init__(self, job: Scenario, baseline: Baseline) -> None:
         what = f"{job.workload} on {job.ranks} ranks, {job.steps} updates"
-        super().__init__(f"{what}, cannot be used: {baseline.reason}; the records are in {baseline.run_dir}")
+        why = baseline.reason or f"its run without faults breaks {', '.join(baseline.broken)}"
+        super().__init__(f"{what}, cannot be used: {why}; the records are in {baseline.run_dir}")
         self.job = job
 
 
@@ -143,12 +144,12 @@ def ground_of(job: Scenario) -> Ground:
     """What a job passes without faults; run now, if no process of this store has.
 
     Raises:
-        HarnessError: it ends badly or does not repeat itself, so that nothing can be compared with it.
+        HarnessError: it ends badly, does not repeat itself or breaks a guarantee, so that nothing would be told by it.
     """
     key = repr(job)
     if key not in _grounds:
         baseline = _session.baseline(make_plan(job, device="cpu"))
-        if baseline.reason:
+        if baseline.reason or baseline.broken:
             raise _NoGround(job, baseline)
         _grounds[key] = Ground(job=job, baseline=baseline)
     return _grounds[key]
