@@ -148,7 +148,7 @@ def test_pytest_xdist_workers_share_a_session_directory(repository: Repository) 
 def test_pytest_xdist_workers_end_with_their_controller(repository: Repository, number: signal.Signals) -> None:
     pytest.importorskip("xdist", reason="pytest-xdist is not installed")
     for name in ("a", "b"):
-        repository.scenario(name, "hang")  # until a signal comes
+        repository.scenario(name, "is deaf")
     command = [sys.executable, "-m", "pytest", "-n", "2", "-p", "no:cacheprovider"]
     controller = psutil.Popen(command, cwd=repository.path, stdout=subprocess.DEVNULL)
     try:
