@@ -240,7 +240,7 @@ class Gradients:
             losses = [_loss(name, given) for name, given in found.items()]
             for number, (name, total, count, weight) in enumerate(losses, start=1):
                 gradients: Any = (None,) * len(parameters)
-                if total.requires_grad:  # else no parameter has a part in it
+                if total.requires_grad and count > 0:  # else no parameter has a part in it; a sum over nothing is 0
                     gradients = torch.autograd.grad(
                         total, [*parameters.values()], retain_graph=number < len(losses), allow_unused=True
                     )
@@ -266,7 +266,8 @@ class Gradients:
         """(NUM_VECTORS, numel), float64, the same on all ranks."""
         if (vectors := self._vectors.get((name, numel))) is None:
             generator = torch.Generator().manual_seed(zlib.crc32(name.encode()))
-            vectors = torch.randn(NUM_VECTORS, numel, generator=generator, dtype=torch.float64)
+            # In float32, for that is drawn several times faster, and any numbers do.
+            vectors = torch.randn(NUM_VECTORS, numel, generator=generator, dtype=torch.float32).double()
             if numel <= MAX_KEPT_NUMEL:
                 self._vectors[name, numel] = vectors
         return vectors
