@@ -128,11 +128,14 @@ def a_tensor(values: Any) -> weakref.ref[torch.Tensor] | None:
     """The first tensor among ``values``, weakly."""
     if isinstance(values, torch.Tensor):
         return weakref.ref(values)
-    if isinstance(values, Mapping):
+    if not isinstance(values, (list, tuple)):  # first: to ask for a mapping takes longer
+        if not isinstance(values, Mapping):
+            return None
         values = values.values()
-    elif not isinstance(values, (list, tuple)):
-        return None
-    return next((found for value in values if (found := a_tensor(value)) is not None), None)
+    for value in values:
+        if (found := a_tensor(value)) is not None:
+            return found
+    return None
 
 
 def addresses(values: Any) -> set[int]:

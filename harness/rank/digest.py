@@ -9,16 +9,16 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
+from itertools import chain
+from operator import is_
 from typing import Any
 
 import torch
 import xxhash
 
+from harness.rank.layout import Layout
+
 LARGE_BYTES = 1 << 20
-_PLAIN = frozenset({torch.Tensor, torch.nn.Parameter, torch.nn.Buffer})
-_Tensor: Any = torch.Tensor
-_address, _is_contiguous = _Tensor.data_ptr, _Tensor.is_contiguous
-_shape, _dtype = _Tensor.shape.__get__, _Tensor.dtype.__get__
 
 
 class Digest:
@@ -29,33 +29,33 @@ class Digest:
 
     def __init__(self) -> None:
         self._names: list[object] = []
-        self._layout: list[object] | None = None  # of the tensors when they were last prepared
+        self._layout: Layout | None = None  # of the tensors when they were last prepared
         self._header = b""
         self._memories: list[Any] = []
 
     def of(self, names: Sequence[object], tensors: Sequence[torch.Tensor]) -> str:
         """Hex digest (32 digits) over names, dtypes, shapes and bytes, in the order given."""
-        # All that the tensors' own memory and its meaning depend on; None if one of them is no stock tensor.
-        layout: list[object] | None = None
-        if _PLAIN.issuperset(map(type, tensors)):
-            with suppress(RuntimeError):  # one has no memory of its own: it is sparse, or on the meta device
-                layout = [*map(_address, tensors), *map(_shape, tensors), *map(_dtype, tensors)]
-                layout += map(_is_contiguous, tensors)
-        if layout is None or layout != self._layout or names != self._names:
-            tensors = [_plain(tensor) for tensor in tensors]
-            self._prepare(names, tensors)
-            is_in_place = layout is not None and layout[: len(tensors)] == [*map(_address, tensors)]
-            self._layout = layout if is_in_place else None  # else these are passing copies
+        if self._layout is None or names != self._names or not self._layout.is_of(tensors):
+            _held = self._prepare(names, tensors)  # until they are read
         hasher = xxhash.xxh3_128(self._header)
+        update = hasher.update
         for memory in self._memories:
             # In one call a large tensor is read faster than by a hasher that keeps a state (by 7 % at 256 MiB).
-            hasher.update(memory if len(memory) < LARGE_BYTES else xxhash.xxh3_128_digest(memory))
+            update(memory if len(memory) < LARGE_BYTES else xxhash.xxh3_128_digest(memory))
         return hasher.hexdigest()
 
-    def _prepare(self, names: Sequence[object], tensors: Sequence[torch.Tensor]) -> None:
+    def _prepare(self, names: Sequence[object], tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+        """Returns what the memories belong to, which may be passing copies."""
+        plain = [_plain(tensor) for tensor in tensors]
         self._names = list(names)
-        self._header = repr([names, [(tuple(t.shape), str(t.dtype)) for t in tensors]]).encode()
-        self._memories = [_memory(tensor) for tensor in tensors]
+        self._header = repr([names, [(tuple(t.shape), str(t.dtype)) for t in plain]]).encode()
+        self._memories = [_memory(tensor) for tensor in plain]
+        self._layout = None
+        with suppress(ValueError, RuntimeError):
+            layout = Layout(tensors)
+            if layout.addresses == [tensor.data_ptr() for tensor in plain]:  # else these are copies
+                self._layout = layout
+        return plain
 
 
 class OptimizerTensors:
@@ -68,24 +68,25 @@ class OptimizerTensors:
     def __init__(self) -> None:
         self.names: list[object] = []
         self.tensors: list[torch.Tensor] = []
-        self._held: list[object] = []  # all that they were found from: an identity is one while its object lives
-        self._identities: list[int] = []
+        self._held: list[object] = []  # all that they were found from
+        self._sizes: list[int] = []  # of the groups and of the states
 
-    def look(self, optimizers: Iterable[torch.optim.Optimizer]) -> None:
+    def look(self, optimizers: Sequence[torch.optim.Optimizer]) -> None:
         """Find them anew if there are others now."""
-        held: list[object] = []
-        for optimizer in optimizers:
-            for group in optimizer.param_groups:
-                held += group["params"]
-            for state in optimizer.state.values():
-                if isinstance(state, dict):  # some keep other things beside their parameters' states
-                    held += state.keys()
-                    held += state.values()
-        if (identities := [*map(id, held)]) != self._identities:
-            self._held, self._identities = held, identities
+        groups = [group["params"] for optimizer in optimizers for group in optimizer.param_groups]
+        # Some keep other things beside their parameters' states.
+        kept = [state for optimizer in optimizers for state in optimizer.state.values() if isinstance(state, dict)]
+        held: list[object] = [
+            *chain.from_iterable(groups),
+            *chain.from_iterable(kept),
+            *chain.from_iterable(map(dict.values, kept)),
+        ]
+        sizes = [*map(len, groups), *map(len, kept)]
+        if sizes != self._sizes or not all(map(is_, held, self._held)):
+            self._held, self._sizes = held, sizes
             self._find(optimizers)
 
-    def _find(self, optimizers: Iterable[torch.optim.Optimizer]) -> None:
+    def _find(self, optimizers: Sequence[torch.optim.Optimizer]) -> None:
         self.names, self.tensors = [], []
         for optimizer in optimizers:
             for group in optimizer.param_groups:

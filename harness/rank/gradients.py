@@ -63,9 +63,8 @@ class _RandomState:
 
     def is_now_on_device(self) -> bool:
         """Whether torch would draw the same numbers now."""
-        now = self.now()
-        is_same_cuda = self.cuda is None or (now.cuda is not None and self.cuda.equal(now.cuda))
-        return self.cpu.equal(now.cpu) and is_same_cuda
+        is_same_cuda = self.cuda is None or self.cuda.equal(torch.cuda.get_rng_state())
+        return self.cpu.equal(torch.get_rng_state()) and is_same_cuda
 
 
 class _Calls:
@@ -203,7 +202,7 @@ class Gradients:
             raise _CannotError("the model is sharded")
         applied = [None if p.grad is None else _dense(p.grad.detach()).double() for p in parameters.values()]
         norm = sum(float(g.square().sum()) for g in applied if g is not None) ** 0.5
-        with _in_float64():
+        with _without_a_trace():
             twin = copy.deepcopy(model).double()
             of_twin = {name: p for name, p in twin.named_parameters() if p.requires_grad}
             calls = _Calls()
@@ -234,12 +233,14 @@ class Gradients:
 
         heads = {}
         with torch.enable_grad():
-            found = self._losses(twin, rebuilt(kept.content, to_double))
+            content = rebuilt(kept.content, to_double)
+            with _Float64():  # not around more: it makes each of torch's functions several times slower
+                found = self._losses(twin, content)
             has_drawn = not before.is_now_on_device()
             losses = [_loss(name, given) for name, given in found.items()]
             for number, (name, total, count, weight) in enumerate(losses, start=1):
                 gradients: Any = (None,) * len(parameters)
-                if total.requires_grad:  # else no parameter has a part in it
+                if total.requires_grad and count > 0:  # else no parameter has a part in it; a sum over nothing is 0
                     gradients = torch.autograd.grad(
                         total, [*parameters.values()], retain_graph=number < len(losses), allow_unused=True
                     )
@@ -265,7 +266,8 @@ class Gradients:
         """(NUM_VECTORS, numel), float64, the same on all ranks."""
         if (vectors := self._vectors.get((name, numel))) is None:
             generator = torch.Generator().manual_seed(zlib.crc32(name.encode()))
-            vectors = torch.randn(NUM_VECTORS, numel, generator=generator, dtype=torch.float64)
+            # In float32, for that is drawn several times faster, and any numbers do.
+            vectors = torch.randn(NUM_VECTORS, numel, generator=generator, dtype=torch.float32).double()
             if numel <= MAX_KEPT_NUMEL:
                 self._vectors[name, numel] = vectors
         return vectors
@@ -274,9 +276,10 @@ class Gradients:
 def _loss(head: str, given: Any) -> tuple[str, torch.Tensor, float, float]:
     if isinstance(given, tuple) and len(given) in (2, 3) and isinstance(given[0], torch.Tensor):
         total, count, weight = (*given, 1.0)[:3]
-        if float(total) != 0 and not (float(count) > 0 and total.requires_grad):
+        value = float(total.detach())
+        if value != 0 and not (float(count) > 0 and total.requires_grad):
             what = "no gradient: is it detached?" if float(count) > 0 else f"the count {float(count):g}"
-            raise _CannotError(f"losses() gave for {head!r} a sum of {float(total):.4g} with {what}")
+            raise _CannotError(f"losses() gave for {head!r} a sum of {value:.4g} with {what}")
         return head, total, float(count), float(weight)
     raise _CannotError(f"losses() gave {given!r} for {head!r}; wanted is (sum, count) or (sum, count, weight)")
 
@@ -319,15 +322,14 @@ _FACTORIES = {torch.zeros, torch.ones, torch.full, torch.empty, torch.eye, torch
 
 
 @contextmanager
-def _in_float64() -> Iterator[None]:
-    """New tensors are float64, autocast is off, and no random number is drawn that the script would have drawn."""
+def _without_a_trace() -> Iterator[None]:
+    """Autocast is off, and no random number is drawn that the script would have drawn."""
     state = _RandomState.now()
     autocast = [(kind, torch.is_autocast_enabled(kind)) for kind in ("cpu", "cuda")]
     for kind, _ in autocast:
         torch.set_autocast_enabled(kind, False)
     try:
-        with _Float64():
-            yield
+        yield
     finally:
         state.set()
         for kind, was_enabled in autocast:

@@ -134,7 +134,8 @@ def _install(recorder: Recorder, run_dir: Path, rank: int, restart: int) -> tupl
     if (gradient := plan["gradient"]) is not None:
         gradients = Gradients(recorder, gradient["losses"], tuple(gradient["updates"] or ()))
     steps = Steps(recorder, earlier.step_of_state, gradients)
-    recorder.on_phase = triggers.at_phase
+    if triggers.has_faults:
+        recorder.on_phase = triggers.at_phase
     collectives.install(recorder, triggers, timeout_s=plan["collective_timeout_s"], safe_teardown=safe_teardown)
     bad_work.install(triggers, steps)
     steps.install()

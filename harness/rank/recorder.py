@@ -25,6 +25,7 @@ WINDOW_BYTES = 1 << 16
 
 # One encoder for all lines: json.dumps would make one on each call. Short separators halve the time to write.
 encode = json.JSONEncoder(separators=(",", ":"), check_circular=False, default=str).encode
+_now_ns = time.monotonic_ns
 
 
 class Recorder:
@@ -52,7 +53,7 @@ class Recorder:
 
     def emit_encoded(self, kind: Kind, members: str) -> None:
         """Record an event whose fields were encoded before: JSON members, each with a comma before it."""
-        line = f'{{"t":{time.monotonic_ns()},"kind":"{kind}","step":{self.step},"phase":"{self.phase}"{members}}}\n'
+        line = f'{{"t":{_now_ns()},"kind":"{kind}","step":{self.step},"phase":"{self.phase}"{members}}}\n'
         self._write(kind, line.encode())
 
     def enter(self, phase: Phase, step: int) -> None:
@@ -60,9 +61,7 @@ class Recorder:
         if phase == self.phase and step == self.step:
             return
         self.phase, self.step = phase, step
-        self._write(
-            Kind.PHASE, f'{{"t":{time.monotonic_ns()},"kind":"phase","step":{step},"phase":"{phase}"}}\n'.encode()
-        )
+        self._write(Kind.PHASE, f'{{"t":{_now_ns()},"kind":"phase","step":{step},"phase":"{phase}"}}\n'.encode())
         if self.on_phase is not None:
             self.on_phase(step, phase)
 

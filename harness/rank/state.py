@@ -5,11 +5,15 @@ from __future__ import annotations
 import sys
 import weakref
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import chain
+from operator import is_, methodcaller
 from typing import Any
 
 import torch
 
 from harness.rank.digest import Digest, OptimizerTensors, magnitudes
+
+_values = methodcaller("values")
 
 
 class TrainingState:
@@ -128,33 +132,25 @@ class _Structure:
         self._tables = [table for m in modules for table in (m._parameters, m._buffers)]
         self._tables += [m._modules for m in modules if not m._modules]
         self._parents = [weakref.ref(m) for m in modules if m._modules]
-        self._numbers, members = self._read(optimizers)
-        self._identities = [*map(id, members)]
-        # An identity is one for as long as its object lives, so names and tensors are held; modules are in the tables.
-        self._held = [member for member in members if not isinstance(member, torch.nn.Module)]
+        self._numbers, members, submodules = self._read(optimizers)
+        self._held, self._submodules = [*members], [*submodules]
 
     def is_still(self, optimizers: list[torch.optim.Optimizer]) -> bool:
         """Whether all is as it was."""
-        numbers, members = self._read(optimizers)
-        return numbers == self._numbers and [*map(id, members)] == self._identities
+        numbers, members, submodules = self._read(optimizers)
+        return numbers == self._numbers and all(map(is_, members, self._held)) and [*submodules] == self._submodules
 
-    def _read(self, optimizers: list[torch.optim.Optimizer]) -> tuple[list[int], list[object]]:
-        """How many references and entries each table has; all names, tensors and modules."""
-        tables = self._tables
-        numbers = [*map(sys.getrefcount, tables), *map(len, tables)]
-        members: list[object] = []
-        for table in filter(None, tables):
-            members += table.keys()
-            members += table.values()
-        for reference in self._parents:
-            if (parent := reference()) is not None:
-                numbers.append(len(parent._modules))
-                members += parent._modules.keys()
-                members += parent._modules.values()
-        for optimizer in optimizers:
-            for group in optimizer.param_groups:
-                members += group["params"]
-        return numbers, members
+    def _read(self, optimizers: list[torch.optim.Optimizer]) -> tuple[list[int], Iterator[object], Iterator[int]]:
+        """How many references and entries each table has; all names and tensors; the identities of submodules.
+
+        These are not held: of a module that lives on, its own tables are.
+        """
+        below = [parent._modules for reference in self._parents if (parent := reference()) is not None]
+        groups = [group["params"] for optimizer in optimizers for group in optimizer.param_groups]
+        numbers = [*map(sys.getrefcount, self._tables), *map(len, chain(self._tables, below, groups))]
+        filled = [*filter(None, self._tables)]
+        names_and_tensors = chain.from_iterable(chain(filled, map(_values, filled), below, groups))
+        return numbers, names_and_tensors, map(id, chain.from_iterable(map(_values, below)))
 
 
 def _parameters(models: list[Any], optimizers: list[torch.optim.Optimizer]) -> Iterator[tuple[str, torch.Tensor]]:

@@ -7,12 +7,9 @@ one step of the first optimizer that ever stepped; others (a discriminator's, sa
 from __future__ import annotations
 
 import functools
-import json
-import sys
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from types import FrameType
 from typing import Any
 
 import torch
@@ -22,15 +19,15 @@ from torch.optim.optimizer import register_optimizer_step_post_hook, register_op
 
 from harness.rank import collectives
 from harness.rank.batches import Batch, WaitingBatches
+from harness.rank.callers import is_probing, is_within_step
 from harness.rank.generators import rng_digest
 from harness.rank.gradients import Gradients
 from harness.rank.recorder import Recorder, encode
 from harness.rank.scalers import Scalers
 from harness.rank.state import TrainingState
+from harness.rank.used import UsedBatches
 from harness.wire import Kind, Phase
 
-_PROBE = ("torch.distributed.checkpoint.state_dict", "_init_optim_state")
-_OPTIMIZERS = sys.modules[torch.optim.Optimizer.__module__].__file__
 _UPDATING: frozenset[Phase] = frozenset({"load_batch", "forward", "backward", "optimizer_step"})
 
 
@@ -75,15 +72,12 @@ class Steps:
         self._untouched: dict[int, torch.Tensor] = {}  # id of a buffer -> a copy of it from before that
         # A forward pass in evaluation mode with gradients: the model, and what it was called with.
         self._looked_at: tuple[weakref.ref[torch.nn.Module], Any] | None = None
-        self._num_summed = 0  # so many of the batches that are used have had their backward pass
-        self._summed: tuple[torch.nn.Parameter, int] | None = None  # see _a_gradient
         self._lr: list[float] = []
         self._encoded_lr = "[]"
         self.waiting = WaitingBatches()
-        self._has_loaders = False
         self._evaluated: tuple[int, weakref.ref[torch.nn.Module]] | None = None  # loader and model, as seen last
         self.is_unseen = False
-        self._used: list[Batch] = []  # batches of the update that is being made
+        self._used = UsedBatches()
         self._trained_loader: int | None = None  # which gave the last update its batches
         self._evaluated_loader: int | None = None  # which gave the last evaluation its batches
 
@@ -105,7 +99,7 @@ class Steps:
 
     def batch_loaded(self, batch: Batch, content: Any) -> None:
         """A DataLoader handed out ``content``."""
-        self._has_loaders = True
+        self._used.has_loaders = True
         self.waiting.append(batch)
         if self._gradients is not None:
             self._gradients.handed_out(batch, content)
@@ -131,12 +125,11 @@ class Steps:
             pending_ids: samples that the next update had used already when that was saved.
         """
         self._claimed_step = self.updates = step
-        self._used = [Batch.earlier(pending_ids)] if pending_ids else []
+        self._used.begin_with(pending_ids)
 
     def pending_ids(self) -> list[int]:
         """Samples used since the last update: of micro-batches, where an update takes several."""
-        ids = self._joined_ids(self._used) if self._used else "null"
-        return json.loads(ids) or []
+        return self._used.ids()
 
     def model_evaluated_on(self, loader: int) -> torch.nn.Module | None:
         """The model that was called last for evaluation, if that was with a batch of ``loader``; asked once."""
@@ -197,8 +190,8 @@ class Steps:
     def _train_on(self, module: torch.nn.Module, inputs: Any) -> None:
         """A forward pass of ``module`` with ``inputs`` is part of the update that is being made."""
         self._looked_at = None
-        used = self.waiting.trained_on(inputs, is_first=self._main_optimizer is None and not self._used)
-        self._used += used
+        used = self.waiting.trained_on(inputs, is_first=self._main_optimizer is None and not self._used.batches)
+        self._used.batches += used
         if self._gradients is not None:
             self._gradients.called_with(module, used)
         self.state.add_model(module)
@@ -228,8 +221,8 @@ class Steps:
         def seen(*args: Any, **kwargs: Any) -> Any:
             if self._looked_at is not None:
                 self._train_after_all(self._looked_at)
-            if self._num_summed and self._is_zeroed():
-                self._forget_summed()
+            if self._used.has_forgotten() and self._gradients is not None:
+                self._gradients.zeroed()
             self.enter("backward")
             if self._is_in_backward:  # activation checkpointing, say, within another
                 return backward(*args, **kwargs)
@@ -238,36 +231,11 @@ class Steps:
                 result = backward(*args, **kwargs)
             finally:
                 self._is_in_backward = False
-            self._num_summed, self._summed = len(self._used), self._a_gradient()
+            self._used.went_backward(self._main_optimizer if self.state.num_optimizers == 1 else None)
             collectives.reducing = None  # after an exception they tell whether it came out of communication
             return result
 
         torch.autograd.backward = seen
-
-    def _a_gradient(self) -> tuple[torch.nn.Parameter, int] | None:
-        """A parameter that has a gradient after this backward pass, and the version of that; None if it tells nothing.
-
-        Of several optimizers each may make an update of what another one's parameters are zeroed for.
-        """
-        if self._main_optimizer is None or self.state.num_optimizers != 1:
-            return None
-        parameters = (p for group in self._main_optimizer.param_groups for p in group["params"])
-        return next(((p, p.grad._version) for p in parameters if p.grad is not None), None)
-
-    def _is_zeroed(self) -> bool:
-        """Whether the gradients of the passes before are gone: the script threw them away, and made no update."""
-        if self._summed is None:
-            return False
-        gradient, version = self._summed[0].grad, self._summed[1]
-        if gradient is None or gradient._version == version or gradient.device.type != "cpu":
-            return gradient is None  # to look at the values on a GPU would make it wait
-        return not gradient.any()
-
-    def _forget_summed(self) -> None:
-        del self._used[: self._num_summed]
-        self._num_summed = 0
-        if self._gradients is not None:
-            self._gradients.zeroed()
 
     def _wrap_teardown(self) -> None:
         destroy = dist.destroy_process_group
@@ -280,17 +248,16 @@ class Steps:
         dist.destroy_process_group = dist.distributed_c10d.destroy_process_group = seen
 
     def _before_step(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
-        if _PROBE[0] in sys.modules:
-            self._is_probing_optimizer = _is_called_by_probe()
-            if self._is_probing_optimizer:
-                return
+        self._is_probing_optimizer = is_probing()
+        if self._is_probing_optimizer:
+            return
         if optimizer is not self._main_optimizer:
             self.state.add_optimizer(optimizer)
             if self._main_optimizer is not None:
                 return
             self._main_optimizer = optimizer
             self._record_start()
-        elif self._is_stepping and _is_within_step(optimizer):
+        elif self._is_stepping and is_within_step(optimizer):
             self._num_inner_steps += 1  # its step() calls that of its base class, which has hooks of its own
             return
         self._is_stepping, self._num_inner_steps = True, 0
@@ -301,7 +268,7 @@ class Steps:
                 self._gradients.before_update(
                     self.updates + 1,
                     self.state.models(),
-                    self._used,
+                    self._used.batches,
                     optimizer,
                     has_closure=any(map(callable, (*args[1:], *kwargs.values()))),
                 )
@@ -318,8 +285,7 @@ class Steps:
             return
         self._is_stepping = False
         self.updates += 1
-        self._num_summed = 0
-        used, self._used = self._used, []
+        used = self._used.taken()
         self._trained_loader = used[-1].loader if used else None
         digests = self.state.digests()
         # Encoded here, for its sample ids are encoded already. Digests need no escaping.
@@ -327,26 +293,18 @@ class Steps:
             Kind.UPDATE,
             f',"params":"{digests["params"]}","optimizer":"{digests["optimizer"]}","buffers":"{digests["buffers"]}"'
             f',"scaler":{self._scalers.encoded()},"rng":"{rng_digest()}","lr":{self._encoded_lr}'
-            f',"ids":{used[0].ids or "null" if len(used) == 1 else self._joined_ids(used)}'
+            f',"ids":{self._used.encoded_ids(used)}'
             f',"sharded":{"true" if self.state.is_sharded else "false"}'
             f',"epoch":{used[-1].epoch if used else "null"},"batches":{len(used)}',
         )
 
     def _skipped(self) -> None:
         """A GradScaler made no update of what was computed: it overflowed."""
-        self._num_summed = 0
-        used, self._used = self._used, []
+        used = self._used.taken()
         if self._gradients is not None:
             self._gradients.skipped()
         self._recorder.left_out += 1
-        self._recorder.emit_encoded(Kind.SKIPPED, f',"ids":{self._joined_ids(used)},"batches":{len(used)}')
-
-    def _joined_ids(self, used: list[Batch]) -> str:
-        """The sample ids of several batches, or of none, as JSON."""
-        if not self._has_loaders or any(batch.ids is None for batch in used):
-            return "null"
-        # No new batch (it was used before, say) is no gap in the record, if there are loaders at all.
-        return f"[{', '.join([ids[1:-1] for batch in used if (ids := batch.ids) not in (None, '[]')])}]"
+        self._recorder.emit_encoded(Kind.SKIPPED, f',"ids":{self._used.encoded_ids(used)},"batches":{len(used)}')
 
     # -- state ---------------------------------------------------------------------------------------------------
 
@@ -371,26 +329,3 @@ class Steps:
         self._untouched = {}
         self._recorder.emit(Kind.STATE, **state, matched_step=self._matched_step, claimed_step=self._claimed_step)
         self._recorder.step = here
-
-
-def _is_called_by_probe() -> bool:
-    """Whether distributed checkpointing makes a fresh optimizer's state, by a step with zero gradients: no update.
-
-    Looked for on the stack, since importing the module in order to patch it would change the script's ending: it brings
-    in torch.distributed.nn (see harness.rank.main).
-    """
-    frame: FrameType | None = sys._getframe(1)
-    while frame is not None and (frame.f_globals.get("__name__"), frame.f_code.co_name) != _PROBE:
-        frame = frame.f_back
-    return frame is not None
-
-
-def _is_within_step(optimizer: torch.optim.Optimizer) -> bool:
-    """Whether the step that begins is part of another one of the same optimizer: torch puts its hooks around each."""
-    frame: FrameType | None = sys._getframe(2)
-    num_around = 0
-    while frame is not None:
-        code, local = frame.f_code, frame.f_locals
-        num_around += code.co_name == "wrapper" and code.co_filename == _OPTIMIZERS and local.get("self") is optimizer
-        frame = frame.f_back
-    return num_around > 1

@@ -87,6 +87,11 @@ class Triggers:
             if rank in fault.targets(world_size) and fault.at.restart == restart
         ]
 
+    @property
+    def has_faults(self) -> bool:
+        """Whether any is to fire in this process; else it need not be asked."""
+        return bool(self._armed)
+
     def at_phase(self, step: int, phase: Phase) -> None:
         """A phase was entered."""
         for armed in self._armed:

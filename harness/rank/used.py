@@ -1,0 +1,86 @@
+"""The batches that the update which is being made has used so far: of micro-batches, where it takes several."""
+
+from __future__ import annotations
+
+import json
+
+import torch
+
+from harness.rank.batches import Batch
+
+
+class UsedBatches:
+    """Those whose forward pass was trained on, in order, and how many of them have had their backward pass.
+
+    Attributes:
+        batches: since the last update.
+        has_loaders: whether any DataLoader has handed out a batch; without, no sample has a number.
+    """
+
+    def __init__(self) -> None:
+        self.batches: list[Batch] = []
+        self.has_loaders = False
+        self._num_summed = 0  # so many have had their backward pass
+        self._summed: tuple[torch.nn.Parameter, int] | None = None  # see _a_gradient
+
+    def begin_with(self, pending_ids: list[int]) -> None:
+        """The next update had used these samples already when the state was saved that a script goes on from."""
+        self.batches = [Batch.earlier(pending_ids)] if pending_ids else []
+
+    def taken(self) -> list[Batch]:
+        """Returns them; an update was made of them, or would have been. From here on the next one's are collected."""
+        self._num_summed = 0
+        taken, self.batches = self.batches, []
+        return taken
+
+    def ids(self) -> list[int]:
+        """Their samples, as far as they are known."""
+        return json.loads(self.encoded_ids(self.batches)) or [] if self.batches else []
+
+    def encoded_ids(self, batches: list[Batch]) -> str:
+        """The sample ids of several batches, or of none, as JSON."""
+        if len(batches) == 1:
+            return batches[0].ids or "null"
+        if not self.has_loaders or any(batch.ids is None for batch in batches):
+            return "null"
+        # No new batch (it was used before, say) is no gap in the record, if there are loaders at all.
+        return f"[{', '.join([ids[1:-1] for batch in batches if (ids := batch.ids) not in (None, '[]')])}]"
+
+    def went_backward(self, optimizer: torch.optim.Optimizer | None) -> None:
+        """The gradients of all of them are summed up now.
+
+        Args:
+            optimizer: the only one there is, which will apply them; None: there are others, or none is known yet. Of
+                several each may make an update of what another one's parameters are zeroed for.
+        """
+        self._num_summed = len(self.batches)
+        self._summed = None if optimizer is None else _a_gradient(optimizer)
+
+    def has_forgotten(self) -> bool:
+        """Forget what was summed up if its gradients are gone: the script threw them away, and made no update.
+
+        Asked in front of each backward pass, which adds to what is there. Returns whether any were forgotten.
+        """
+        if not self._num_summed or not _is_zeroed(self._summed):
+            return False
+        del self.batches[: self._num_summed]
+        self._num_summed = 0
+        return True
+
+
+def _a_gradient(optimizer: torch.optim.Optimizer) -> tuple[torch.nn.Parameter, int] | None:
+    """A parameter that has a gradient, and the version of that; None if none has."""
+    for group in optimizer.param_groups:
+        for parameter in group["params"]:
+            if (gradient := parameter.grad) is not None:
+                return parameter, gradient._version
+    return None
+
+
+def _is_zeroed(summed: tuple[torch.nn.Parameter, int] | None) -> bool:
+    if summed is None:
+        return False
+    gradient, version = summed[0].grad, summed[1]
+    if gradient is None or gradient._version == version or gradient.device.type != "cpu":
+        return gradient is None  # to look at the values on a GPU would make it wait
+    return not gradient.any()
