@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
 
 from harness.checks.base import Verdict, guarantee, invalid, not_applicable, valid
-from harness.checks.records import Updates, listed, updates
+from harness.checks.records import listed
 from harness.checks.vote import minority
+from harness.events import Process, view
 from harness.history import Baseline, History
 from harness.wire import Event, Kind
 
@@ -23,36 +26,69 @@ AT_BEGIN = (*SHARED, "buffers")
     "first one buffers, too",
 )
 def replicas_agree(history: History, baseline: Baseline | None) -> Verdict:
-    done = updates(history)
+    made = history.each(digests)
     if history.plan.ranks < 2:
         return not_applicable("one rank has no replica")
-    if not done:
+    if not any(one.updates for one in made.values()):
         return not_applicable("no update is on record")
-    if any(e.data.get("sharded") for mine in done.values() for e in mine.values()):
+    if any(one.is_sharded for one in made.values()):
         return not_applicable("the state is sharded: ranks hold different parts of it")
     compared = 0
     for restart in range(history.restarts + 1):
-        states = {e.rank: e for e in history.of(Kind.STATE) if e.restart == restart}
-        is_begin = restart == 0 and history.plan.start_from is None
-        moments = [("before the first update", states, AT_BEGIN if is_begin else SHARED)]
-        steps = sorted({step for (_, k), mine in done.items() if k == restart for step in mine})
-        for step in steps:
-            here = {rank: done[rank, k][step] for rank, k in done if k == restart and step in done[rank, k]}
-            moments.append((f"after update {step}", here, AFTER_UPDATE))
-        for moment, events, compared_here in moments:
-            for what in compared_here:
-                if len({_value(e, what) for e in events.values()}) > 1:
-                    return _broken(history, baseline, done, moment, what, events)
-            compared += len(events) > 1
+        states = {e.rank: e for e in history.of(Kind.STATE, restart=restart)}
+        for what in AT_BEGIN if restart == 0 and history.plan.start_from is None else SHARED:
+            if len({_value(e, what) for e in states.values()}) > 1:
+                return _broken(history, baseline, "before the first update", what, states)
+        compared += len(states) > 1
+        alike = Counter(one.updates for (_, launch), one in made.items() if launch == restart)
+        steps: dict[int, dict[tuple[str, ...], int]] = {}  # step -> digests -> how many ranks have them
+        for updates, num_ranks in alike.items():
+            for step, values in updates:
+                ranks = steps.setdefault(step, {})
+                ranks[values] = ranks.get(values, 0) + num_ranks
+        for step, values_of_ranks in sorted(steps.items()):
+            for place, what in enumerate(AFTER_UPDATE):
+                if len({values[place] for values in values_of_ranks}) > 1:
+                    events = _first_of_each(history.of(Kind.UPDATE, restart=restart, step=step))
+                    return _broken(history, baseline, f"after update {step}", what, events)
+            compared += sum(values_of_ranks.values()) > 1
     return valid(f"equal at {compared} moments") if compared else not_applicable("no two ranks did the same update")
 
 
+class Digests(NamedTuple):
+    """What of each update of one process all ranks share: (step, as ``AFTER_UPDATE``), of a repeated step once."""
+
+    updates: tuple[tuple[int, tuple[str, ...]], ...]
+    is_sharded: bool
+
+
+@view
+def digests(process: Process) -> Digests:
+    made = _firsts(process.of(Kind.UPDATE))
+    shared = tuple((step, tuple(_value(event, what) for what in AFTER_UPDATE)) for step, event in made.items())
+    return Digests(shared, any(event.data.get("sharded") for event in made.values()))
+
+
+def _firsts(updates: Iterable[Event]) -> dict[int, Event]:
+    found: dict[int, Event] = {}
+    for event in updates:
+        found.setdefault(event.step, event)
+    return found
+
+
+def _first_of_each(events: Iterable[Event]) -> dict[int, Event]:
+    found: dict[int, Event] = {}
+    for event in events:
+        found.setdefault(event.rank, event)
+    return found
+
+
 def _broken(
-    history: History, baseline: Baseline | None, done: Updates, moment: str, what: str, events: Mapping[int, Event]
+    history: History, baseline: Baseline | None, moment: str, what: str, events: Mapping[int, Event]
 ) -> Verdict:
     odd = minority({rank: _value(e, what) for rank, e in events.items()})
     if odd is None:
-        odd = _unlike_elsewhere(baseline, done, what, events)
+        odd = _unlike_elsewhere(history, baseline, what, events)
     rank = odd[0] if odd else None
     at = events[rank if rank is not None else min(events)]
     who = (
@@ -66,11 +102,12 @@ def _broken(
 
 
 def _unlike_elsewhere(
-    baseline: Baseline | None, done: Updates, what: str, events: Mapping[int, Event]
+    history: History, baseline: Baseline | None, what: str, events: Mapping[int, Event]
 ) -> tuple[int, ...]:
     """The ranks whose digest is not the one that this step has in the baseline, or had in an earlier restart."""
     step, restart = next((e.step, e.restart) for e in events.values())
-    known = {_value(mine[step], what) for (_, k), mine in done.items() if k < restart and step in mine}
+    earlier = (_first_of_each(history.of(Kind.UPDATE, restart=k, step=step)) for k in range(restart))
+    known = {_value(event, what) for ranks in earlier for event in ranks.values()}
     if baseline is not None:
         known |= {steps[step][what] for steps in baseline.updates.values() if what in steps.get(step, {})}
     odd = tuple(rank for rank, e in sorted(events.items()) if _value(e, what) not in known)

@@ -9,7 +9,9 @@ the rank raises at once, by what it finds in the tensors.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
+from harness.events import Process, view
 from harness.history import History
 from harness.wire import Event, Kind
 
@@ -34,6 +36,19 @@ class Unsent:
     word: Event
 
 
+class Miscounts(NamedTuple):
+    """The groups in which a process came back from more calls than it sent."""
+
+    groups: tuple[str, ...]
+
+
+@view
+def _miscounts(process: Process) -> Miscounts:
+    words = [e for e in process.of(*COUNTED) if "returned" in e.data]
+    groups = dict.fromkeys(group for word in words for group in word.data["returned"])
+    return Miscounts(tuple(group for group in groups if _of_process(process, group) is not None))
+
+
 def unsent_in(history: History, restart: int, group: str) -> Unsent | None:
     """The first rank to leave that came back from more calls of ``group`` than it sent; None if there is none.
 
@@ -41,18 +56,20 @@ def unsent_in(history: History, restart: int, group: str) -> Unsent | None:
     """
     if history.damaged:
         return None
-    found = [one for rank in history.ranks if (one := _of_rank(history, restart, group, rank)) is not None]
+    told = history.each(_miscounts)
+    odd = [rank for rank in history.ranks if (rank, restart) in told and group in told[rank, restart].groups]
+    found = [one for rank in odd if (one := _of_process(history.process(rank, restart), group)) is not None]
     return min(found, key=lambda one: one.word.t_ns, default=None)
 
 
-def _of_rank(history: History, restart: int, group: str, rank: int) -> Unsent | None:
-    mine = history.of(rank=rank, restart=restart)
-    word = next((e for e in mine if e.kind in COUNTED and group in e.data.get("returned", ())), None)
+def _of_process(process: Process, group: str) -> Unsent | None:
+    word = next((e for e in process.of(*COUNTED) if group in e.data.get("returned", ())), None)
     if word is None or (counted := word.data["returned"].get(group)) is None:
         return None
-    calls = [e for e in mine if e.kind == Kind.COLLECTIVE and e.data["group"] == group and e.seq < word.seq]
+    calls = [e for e in process.of(Kind.COLLECTIVE) if e.data["group"] == group and e.seq < word.seq]
     sent = [e for e in calls if e.data.get("faulted") != "skipped"]
     if counted["calls"] <= len(sent):
         return None
+    mine = process.events
     before = [e for e in mine if e.seq < word.seq and e.kind != Kind.FAULT and e.data.get("faulted") != "skipped"]
-    return Unsent(rank=rank, sent=len(sent), operation=counted["last"], place=before[-1], word=word)
+    return Unsent(rank=process.rank, sent=len(sent), operation=counted["last"], place=before[-1], word=word)
