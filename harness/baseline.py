@@ -23,7 +23,8 @@ from harness.checks.diagnosis import diagnose
 from harness.checks.records import listed
 from harness.effects import effects_from_json, in_common
 from harness.errors import RecordError
-from harness.history import UNREADABLE, Baseline, History, load_history
+from harness.event_files import UNREADABLE
+from harness.history import Baseline, History, load_history
 from harness.plan import Effect, Expect, Plan, write_plan
 from harness.wire import BASELINE_JSON, Event, Kind
 

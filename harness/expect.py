@@ -255,7 +255,7 @@ def _problems(history: History, verdicts: dict[str, Verdict]) -> Iterator[_Probl
         case "clean" | "recovers":
             if not ended_well(history):
                 yield _Problem(f"the job should end well, but its exit code is {code}")
-            elif not history.of((Kind.UPDATE, Kind.COLLECTIVE)):
+            elif not history.count(Kind.UPDATE, Kind.COLLECTIVE):
                 yield _Problem("no update and no collective is on record: nothing was shown", is_open=True)
         case "stops" | "refuses":
             if ended_well(history):
@@ -267,7 +267,7 @@ def _problems(history: History, verdicts: dict[str, Verdict]) -> Iterator[_Probl
             yield problem
     if expect.restarts is not None and history.restarts != expect.restarts:
         yield _Problem(f"{expect.restarts} restarts are expected, and there were {history.restarts}")
-    if expect.outcome == "recovers" and not history.of(Kind.UPDATE):
+    if expect.outcome == "recovers" and not history.count(Kind.UPDATE):
         yield _Problem("no update is on record: nothing shows that the state was recovered", is_open=True)
     yield from _wrong_resume(history)
 

@@ -6,8 +6,7 @@ import gc
 import itertools
 import json
 import re
-import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -16,17 +15,15 @@ from typing import Any
 
 from harness.effects import Found, load_effects
 from harness.errors import RecordError
+from harness.event_files import OF_EVERY_UPDATE, UNREADABLE, EventFiles, of_processes, read_processes, size_bytes
+from harness.events import Place, Process, T, Views, order
 from harness.evidence import Asked, Flight, load_flight
 from harness.plan import Plan, load_plan
 from harness.wire import OUTCOME_JSON, Event, Kind
 
 SIGTERM_HEADER = "chaos: SIGTERM"
-_NUMBER = "(0|[1-9][0-9]{0,8})"
-_OF_PROCESS = re.compile(
-    rf"rank-{_NUMBER}/(?:events-{_NUMBER}\.jsonl|(?:stacks|stdout|stderr)-{_NUMBER}\.txt|flight-{_NUMBER}\.json)"
-)
-# Beside OSError: what reading a JSON file and taking it apart may raise, whatever stands in it.
-UNREADABLE = (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError)
+# A record beyond this is read piece by piece: parsed as a whole it would fill six times as much memory.
+LARGE_BYTES = 32_000_000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -114,7 +111,8 @@ class History:
     """All that is on record of one run.
 
     Attributes:
-        events: by (t_ns, rank, seq), until the deadline if the run was ended then.
+        events: by (t_ns, rank, seq), until the deadline if the run was ended then. Of a record that is large those of
+            kinds that come with every update are left out: ask ``of``, ``each`` and ``count``.
         stacks: (rank, restart) -> the stacks that this process wrote on a fatal signal or on demand, then, after a
             line ``SIGTERM_HEADER``, those it wrote when the launcher ended it.
         flights: (rank, restart) -> the flight record that this process left, if it did.
@@ -122,6 +120,7 @@ class History:
             and not listed).
         effects: what stood in each place of side effects that the plan names, after the end.
         reported: restart -> what rank 0 printed of its evaluations, in order, if the plan says how it looks.
+        files: all events of a large record; None if ``events`` has them all.
     """
 
     plan: Plan
@@ -132,24 +131,40 @@ class History:
     damaged: tuple[str, ...] = ()
     effects: tuple[Found, ...] = ()
     reported: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
+    files: EventFiles | None = None
 
     @cached_property
     def restarts(self) -> int:
         """The highest restart count that left a record; 0 if none did."""
-        return max((e.restart for e in self.events), default=0)
+        return max((restart for _, restart in self.places), default=0)
 
     @cached_property
     def recorded(self) -> frozenset[int]:
         """The ranks that left a record."""
-        return frozenset(rank for rank, _ in self._by_process)
+        return frozenset(rank for rank, _ in self.places)
 
     @cached_property
-    def _by_process(self) -> dict[tuple[int, int], dict[str, list[Event]]]:
-        grouped: dict[tuple[int, int], dict[str, list[Event]]] = {}
+    def last_ns(self) -> int | None:
+        """When the last event was recorded; None if none was."""
+        if self.files is not None:
+            return self.files.last_ns
+        return self.events[-1].t_ns if self.events else None
+
+    @property
+    def places(self) -> Sequence[Place]:
+        """Rank and restart of each process that left a record."""
+        return [*self._processes] if self.files is None else self.files.places
+
+    @property
+    def ranks(self) -> range:
+        return range(self.plan.ranks)
+
+    @cached_property
+    def _processes(self) -> dict[Place, Process]:
+        grouped: dict[Place, list[Event]] = {}
         for event in self.events:
-            process = grouped.setdefault((event.rank, event.restart), {})
-            process.setdefault(event.kind, []).append(event)
-        return grouped
+            grouped.setdefault((event.rank, event.restart), []).append(event)
+        return {place: Process(*place, events) for place, events in grouped.items()}
 
     @cached_property
     def _by_kind(self) -> dict[str, list[Event]]:
@@ -158,31 +173,63 @@ class History:
             grouped.setdefault(event.kind, []).append(event)
         return grouped
 
-    @property
-    def ranks(self) -> range:
-        return range(self.plan.ranks)
+    @cached_property
+    def _views(self) -> dict[Callable[[Process], Any], Mapping[Place, Any]]:
+        return {}
+
+    def process(self, rank: int, restart: int) -> Process:
+        """All that one process recorded: no event if it left no record."""
+        if self.files is not None:
+            return self.files.process(rank, restart)
+        return self._processes.get((rank, restart)) or Process(rank, restart, ())
+
+    def each(self, view: Callable[[Process], T]) -> Mapping[Place, T]:
+        """Of each process that left a record what a view (``harness.events.view``) makes of it."""
+        if view not in self._views:
+            self._views[view] = self._made(view) if self.files is None else self.files.each(view)
+        return self._views[view]
+
+    def _made(self, view: Callable[[Process], T]) -> Mapping[Place, T]:
+        views = Views([view])
+        for process in self._processes.values():
+            views.add(process)
+        return views.of(view) or {}
+
+    def line(self, rank: int, restart: int, seq: int) -> Event:
+        """The event of this line; there must be one."""
+        return next(event for event in self.process(rank, restart).events if event.seq == seq)
+
+    def count(self, *kinds: Kind) -> int:
+        """How many events of these kinds are on record."""
+        if self.files is not None:
+            return sum(self.files.counts[kind] for kind in kinds)
+        return sum(len(self._by_kind.get(kind, ())) for kind in kinds)
 
     def of(
-        self, kind: Kind | Iterable[Kind] | None = None, *, rank: int | None = None, restart: int | None = None
+        self,
+        kind: Kind | Iterable[Kind] | None = None,
+        *,
+        rank: int | None = None,
+        restart: int | None = None,
+        step: int | None = None,
     ) -> list[Event]:
-        """Events of these kinds, of one rank and restart if given, in order of time."""
-        kinds = None if kind is None else {kind} if isinstance(kind, str) else set(kind)
+        """Events of these kinds, of one rank, restart and step if given, in order of time.
+
+        Of a large record those of every update are read again: of one rank or one step they are few.
+        """
+        kinds = () if kind is None else (kind,) if isinstance(kind, str) else tuple(kind)
+        if self.files is not None and (not kinds or not OF_EVERY_UPDATE.isdisjoint(kinds)):
+            return self.files.of(kinds, rank, restart, step)
         if rank is not None:
             restarts = range(self.restarts + 1) if restart is None else [restart]
-            groups = [self._by_process.get((rank, each), {}) for each in restarts]
-        elif kinds is not None:
-            groups = [self._by_kind]
+            processes = (self._processes.get((rank, each)) for each in restarts)
+            found = [process.of(*kinds) for process in processes if process is not None]
         else:
-            return [event for event in self.events if restart is None or event.restart == restart]
-        found = [events for group in groups for name, events in group.items() if kinds is None or name in kinds]
-        merged = list(found[0]) if len(found) == 1 else sorted(itertools.chain(*found), key=_order)
+            found = [self._by_kind.get(each, []) for each in dict.fromkeys(kinds)] if kinds else [[*self.events]]
+        merged = list(found[0]) if len(found) == 1 else sorted(itertools.chain(*found), key=order)
         if rank is None and restart is not None:
-            return [event for event in merged if event.restart == restart]
-        return merged
-
-
-def _order(event: Event) -> tuple[int, int, int]:
-    return event.t_ns, event.rank, event.seq
+            merged = [event for event in merged if event.restart == restart]
+        return merged if step is None else [event for event in merged if event.step == step]
 
 
 def load_history(run_dir: Path) -> History:
@@ -193,14 +240,25 @@ def load_history(run_dir: Path) -> History:
     """
     plan = load_plan(run_dir)
     outcome = load_outcome(run_dir)
-    events: list[Event] = []
-    stacks: dict[tuple[int, int], str] = {}
+    until_ns = outcome.ended_ns if outcome.timed_out else None
+    stacks: dict[Place, str] = {}
     damaged: list[str] = []
+    files = None
     with _no_collection():
-        for path, rank, restart in _of_processes(run_dir, "events-*.jsonl"):
-            events.extend(_load_events(path, rank, restart, damaged))
-        events.sort(key=_order)
-    for path, rank, restart in _of_processes(run_dir, "stacks-*.txt"):
+        if size_bytes(run_dir) > LARGE_BYTES:
+            files = EventFiles(run_dir, until_ns)
+            events = files.kept
+            damaged.extend(files.damaged)
+            damaged.extend(_cut_off(plan, outcome, files.exits, files.last_restart))
+        else:
+            processes = [*read_processes(run_dir, damaged)]
+            exits = {(p.rank, p.restart) for p in processes if Kind.EXIT in p.by_kind}
+            damaged.extend(_cut_off(plan, outcome, exits, max((p.restart for p in processes if p.events), default=0)))
+            events = tuple(sorted(itertools.chain(*(process.events for process in processes)), key=order))
+    if files is None and until_ns is not None:
+        # Ranks that were stopped, or asleep, may go on when they are asked for their stacks.
+        events = tuple(event for event in events if event.t_ns <= until_ns)
+    for path, rank, restart in of_processes(run_dir, "stacks-*.txt"):
         if not path.is_file():
             continue
         ended = path.with_name(path.name.replace("stacks", "sigterm"))
@@ -209,18 +267,16 @@ def load_history(run_dir: Path) -> History:
             text += f"{SIGTERM_HEADER}\n{dump}"
         if text:
             stacks[rank, restart] = text
-    damaged.extend(_cut_off(plan, outcome, events))
-    if outcome.timed_out:  # ranks that were stopped, or asleep, may go on when they are asked for their stacks
-        events = [event for event in events if event.t_ns <= outcome.ended_ns]
     return History(
         plan,
         outcome,
-        tuple(events),
+        events,
         stacks,
         _flights(run_dir),
         tuple(damaged),
         load_effects(run_dir),
         _reported(plan, run_dir),
+        files,
     )
 
 
@@ -238,7 +294,7 @@ def _no_collection() -> Iterator[None]:
 
 def _flights(run_dir: Path) -> dict[tuple[int, int], Flight]:
     found = {}
-    for path, rank, restart in _of_processes(run_dir, "flight-*.json"):
+    for path, rank, restart in of_processes(run_dir, "flight-*.json"):
         with suppress(*UNREADABLE):  # it is a second opinion: no check rests on it alone
             found[rank, restart] = load_flight(path)
     return found
@@ -248,18 +304,16 @@ def _reported(plan: Plan, run_dir: Path) -> dict[int, tuple[str, ...]]:
     """What rank 0 printed of its evaluations, on stdout or else on stderr, where loggers write."""
     found: dict[int, tuple[str, ...]] = {}
     for stream in ("stdout", "stderr") if plan.metric is not None else ():
-        for path, rank, restart in _of_processes(run_dir, f"{stream}-*.txt"):
+        for path, rank, restart in of_processes(run_dir, f"{stream}-*.txt"):
             if rank == 0 and path.is_file() and plan.metric is not None and not found.get(restart):
                 found[restart] = tuple(re.findall(plan.metric.reported, path.read_text(errors="replace")))
     return found
 
 
-def _cut_off(plan: Plan, outcome: Outcome, events: list[Event]) -> Iterator[str]:
+def _cut_off(plan: Plan, outcome: Outcome, exits: set[Place], last: int) -> Iterator[str]:
     """Records that stop before the end of a run that ended well: a disk was full, or lines were lost since."""
-    last = max((event.restart for event in events), default=0)
     if outcome.exit_code == 0:
-        left = {event.rank for event in events if event.kind == Kind.EXIT and event.restart == last}
-        for rank in sorted(set(range(plan.ranks)) - left):
+        for rank in sorted(set(range(plan.ranks)) - {rank for rank, restart in exits if restart == last}):
             yield f"rank-{rank}/events-{last}.jsonl: the run ended well, but this record stops before its end"
 
 
@@ -291,50 +345,3 @@ def _check_types(outcome: Outcome) -> None:
     flag: Any = outcome.timed_out
     if type(flag) is not bool or not all(isinstance(line, str) for line in outcome.leftovers):
         raise ValueError("timed_out is no boolean, or a leftover no string")
-
-
-def _of_processes(run_dir: Path, pattern: str) -> Iterator[tuple[Path, int, int]]:
-    """The files of this kind with their rank and restart; copies and whatever else has a like name are left out."""
-    for path in sorted(run_dir.glob(f"rank-*/{pattern}")):
-        if found := _OF_PROCESS.fullmatch(path.relative_to(run_dir).as_posix()):
-            yield path, int(found[1]), int(next(number for number in found.groups()[1:] if number is not None))
-
-
-def _load_events(path: Path, rank: int, restart: int, damaged: list[str]) -> Iterator[Event]:
-    where = f"{path.parent.name}/{path.name}"
-    try:
-        lines = path.read_bytes().rstrip(b"\0").split(b"\n")  # zeros: room that a killed process left
-    except OSError as error:
-        damaged.append(f"{where}: cannot be read: {error.strerror}")
-        return
-    last = lines.pop()  # what follows the last newline: empty, or a line torn by the end of the process
-    for seq, (line, raw) in enumerate(zip(lines, _parsed(lines), strict=True), start=1):
-        try:
-            yield _event(rank, restart, seq, json.loads(line) if raw is None else raw)
-        except UNREADABLE as error:
-            damaged.append(f"{where}:{seq}: {error!r}" if isinstance(error, KeyError) else f"{where}:{seq}: {error}")
-    if last and not lines:
-        damaged.append(f"{where}:1: the only line is torn")
-
-
-def _parsed(lines: Sequence[bytes]) -> Sequence[Any]:
-    """All lines parsed at once, which takes a third of the time; None for each if one of them is no JSON by itself."""
-    try:
-        text = [line.decode() for line in lines]
-        found: list[Any] = json.loads(f"[{','.join(text)}]")
-        if len(found) == len(lines) and all(isinstance(raw, dict) for raw in found):
-            return found  # lines that are only together JSON would not give as many objects
-    except UNREADABLE:
-        pass
-    return [None] * len(lines)
-
-
-def _event(rank: int, restart: int, seq: int, raw: Any) -> Event:
-    if not isinstance(raw, dict):
-        raise TypeError(f"an event is an object, not {type(raw).__name__}")
-    t_ns, kind, step, phase = raw.pop("t"), raw.pop("kind"), raw.pop("step"), raw.pop("phase")
-    if not (type(t_ns) is int and type(kind) is str and type(step) is int and type(phase) is str):
-        told = {"t": (t_ns, int), "kind": (kind, str), "step": (step, int), "phase": (phase, str)}
-        name, (value, wanted) = next((name, pair) for name, pair in told.items() if type(pair[0]) is not pair[1])
-        raise TypeError(f"{name} is no {wanted.__name__}, but {type(value).__name__}")
-    return Event(rank, restart, seq, t_ns, sys.intern(kind), step, sys.intern(phase), raw)

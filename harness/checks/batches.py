@@ -7,33 +7,95 @@ ends before the others' (NVIDIA-NeMo/Automodel#2468, Lightning-AI/pytorch-lightn
 
 from __future__ import annotations
 
+from array import array
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from harness.checks.records import listed
 from harness.checks.vote import minority
+from harness.events import Process, view
 from harness.history import History
 from harness.wire import Event, Kind
 
+Ends = dict[int, dict[int, tuple[int, int, int]]]  # step -> rank -> update's t_ns and line, number of its last batch
 
-def with_batches(history: History) -> Iterator[tuple[Event, Sequence[Event], bool]]:
-    """Each update with its batches, and whether they are known: else the last one that was read stands there, if any.
 
-    They are known by their sample ids. One update of several batches may span two epochs, and pass over some.
+class Part(NamedTuple):
+    """One batch of an update, or its whole where the batches are not known: then with the loader that was read last.
+
+    Attributes:
+        number: of the batch in its epoch, from 0; None if the batches are not known.
+        samples: how many sample ids of the update are its.
     """
-    loaded: dict[tuple[int, int], list[Event]] = {}
-    for event in history.of((Kind.BATCH, Kind.UPDATE)):
-        recent = loaded.setdefault((event.rank, event.restart), [])
+
+    loader: int | None
+    epoch: int | None
+    number: int | None
+    samples: int
+
+
+class Update(NamedTuple):
+    """What one update was made of; ``parts`` is None if its sample ids are not on record."""
+
+    step: int
+    parts: tuple[Part, ...] | None
+
+
+class Trained(NamedTuple):
+    """What the updates of one process were made of.
+
+    Attributes:
+        seqs, t_ns: of each update.
+        ids: of all updates one after the other, of each as many as its parts say.
+        has_read_aside: a thread beside the training read a batch.
+    """
+
+    updates: tuple[Update, ...]
+    seqs: Sequence[int]
+    t_ns: Sequence[int]
+    ids: Sequence[int]
+    has_read_aside: bool
+
+
+@view
+def trained(process: Process) -> Trained:
+    """The batches of an update are known by their sample ids. It may span two epochs, and pass over some batches."""
+    recent: list[Event] = []
+    updates: list[Update] = []
+    all_ids: list[int] = []
+    seqs, t_ns, has_read_aside = array("I"), array("q"), False
+    for event in process.of(Kind.BATCH, Kind.UPDATE):
         if event.kind == Kind.BATCH:
             recent.append(event)
+            has_read_aside |= bool(event.data.get("aside"))
             continue
-        used = _used(recent, event.data["batches"], event.data["ids"])
+        ids = event.data["ids"]
+        used = _used(recent, event.data["batches"], ids)
         if used is None:
-            yield event, recent[-1:], False
+            loader = recent[-1].data["loader"] if recent else None
+            parts: tuple[Part, ...] | None = (
+                None if ids is None else (Part(loader, event.data["epoch"], None, len(ids)),)
+            )
         else:
-            yield event, [recent[place] for place in used], True
+            batches = [recent[place].data for place in used]
+            parts = tuple(Part(b["loader"], b["epoch"], b["index"], len(b["ids"])) for b in batches)
             del recent[: used[-1] + 1 if used else 0]
+        updates.append(Update(event.step, parts))
+        seqs.append(event.seq)
+        t_ns.append(event.t_ns)
+        all_ids.extend(ids or ())
+    return Trained(tuple(updates), seqs, t_ns, _packed(all_ids), has_read_aside)
+
+
+def _packed(ids: Sequence[int]) -> Sequence[int]:
+    """The same numbers in little room: there is one for each sample that was read."""
+    if set(map(type, ids)) == {int}:
+        with suppress(OverflowError):  # below zero, or beyond 4 bytes
+            return array("I", ids)
+    return tuple(ids)
 
 
 def _used(recent: Sequence[Event], count: int, ids: list[int] | None) -> list[int] | None:
@@ -76,30 +138,39 @@ def first_shift(history: History, restart: int) -> Shift | None:
 
     Updates whose batches are not known by their ids say nothing.
     """
-    if any(event.data.get("aside") for event in history.of(Kind.BATCH) if event.restart == restart):
+    made = {rank: made for (rank, launch), made in history.each(trained).items() if launch == restart}
+    if any(one.has_read_aside for one in made.values()):
         return None  # a thread reads ahead: what counts as used may depend on how far it was
-    ends: dict[int, dict[int, tuple[Event, int]]] = {}  # step -> rank -> (update, number of its last batch)
-    for update, batches, is_known in with_batches(history):
-        if update.restart == restart and is_known and batches:
-            ends.setdefault(update.step, {})[update.rank] = (update, batches[-1].data["index"])
+    if len({one.updates for one in made.values()}) < 2:
+        return None
+    ends: Ends = {}
+    for place, one in made.items():
+        for seq, t_ns, update in zip(one.seqs, one.t_ns, one.updates, strict=True):
+            if update.parts and (last := update.parts[-1].number) is not None:
+                ends.setdefault(update.step, {})[place] = (t_ns, seq, last)
+    for by_rank in ends.values():  # of two numbers that are equally usual the one that came first counts
+        in_time = sorted(by_rank.items(), key=lambda item: (item[1][0], item[0]))
+        by_rank.clear()
+        by_rank.update(in_time)
     advances = _advances(ends)
     for step, by_rank in sorted(ends.items()):
-        numbers = {rank: number for rank, (_, number) in by_rank.items()}
+        numbers = {rank: number for rank, (_, _, number) in by_rank.items()}
         if len(set(numbers.values())) < 2:
             continue
         odd = minority(numbers) or _unusual(advances, step, numbers)
         rank = odd[0] if odd else None
-        at, _ = by_rank[min(by_rank) if rank is None else rank]
+        where = min(by_rank) if rank is None else rank
+        at = history.line(where, restart, by_rank[where][1])
         return Shift(rank=rank, step=step, at=at, numbers={f"rank {r}": n for r, n in sorted(numbers.items())})
     return None
 
 
-def _advances(ends: Mapping[int, Mapping[int, tuple[Event, int]]]) -> dict[tuple[int, int], int]:
+def _advances(ends: Ends) -> dict[tuple[int, int], int]:
     """(rank, step) -> how many batches it went on; from the start of a pass, if the one before ended meanwhile."""
     found: dict[tuple[int, int], int] = {}
     last: dict[int, int] = {}
     for step, by_rank in sorted(ends.items()):
-        for rank, (_, number) in by_rank.items():
+        for rank, (_, _, number) in by_rank.items():
             before = last.get(rank, -1)
             found[rank, step] = number - before if number > before else number + 1
             last[rank] = number

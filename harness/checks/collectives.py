@@ -16,7 +16,17 @@ from dataclasses import dataclass
 from harness.checks.alignment import How, how_parted, trace_back
 from harness.checks.due import Owed, is_left_out, unlike_due
 from harness.checks.records import exits
-from harness.checks.sent import BEFORE_UPDATE, Sent, asked, canonical, describe, differ, half_step, sent_by_group
+from harness.checks.sent import (
+    BEFORE_UPDATE,
+    Sent,
+    asked,
+    calls_by_group,
+    canonical,
+    describe,
+    differ,
+    half_step,
+    sent_by_group,
+)
 from harness.checks.unsent import Unsent, unasked_in, unsent_in
 from harness.checks.usual import unlike_elsewhere
 from harness.checks.vote import minority
@@ -61,8 +71,18 @@ def first_deviation(history: History, restart: int, baseline: Baseline | None = 
     Args:
         baseline: tells who is wrong where the ranks alone do not, and what was put in or left out before a rank died.
     """
-    groups = sent_by_group(history, restart)
-    found = [d for g, sent in groups.items() if (d := _parted(history, restart, g, sent, baseline)) is not None]
+    kinds = {group: _alike(sent) for group, sent in calls_by_group(history, restart).items()}
+    doubtful = [
+        group
+        for group, alike in kinds.items()
+        if len(alike) > 1 or any(odd(history, restart, group) is not None for odd in (unsent_in, unasked_in))
+    ]
+    groups = sent_by_group(history, restart) if doubtful else {}  # where all sent the same, no event is looked at
+    found = [
+        d
+        for group, sent in groups.items()
+        if group in doubtful and (d := _parted(history, restart, group, sent, kinds[group], baseline)) is not None
+    ]
     first = min(found, key=lambda d: d.at.t_ns, default=None)
     owed = unlike_due(history, restart, baseline)
     if owed is None or (first is not None and _is_the_same(first, owed)):
@@ -70,9 +90,19 @@ def first_deviation(history: History, restart: int, baseline: Baseline | None = 
     return _unlike_baseline(history, owed) or first
 
 
-def _parted(history: History, restart: int, group: str, sent: Sent, baseline: Baseline | None) -> Deviation | None:
-    """Where the ranks of one group part, if they do."""
-    index = _first_difference(sent)
+def _alike(calls: Mapping[int, tuple[Hashable, ...]]) -> list[int]:
+    """One rank for each of the different sequences of collectives: the lowest."""
+    firsts: dict[tuple[Hashable, ...], int] = {}
+    for rank, mine in sorted(calls.items()):
+        firsts.setdefault(mine, rank)
+    return [*firsts.values()]
+
+
+def _parted(
+    history: History, restart: int, group: str, sent: Sent, alike: list[int], baseline: Baseline | None
+) -> Deviation | None:
+    """Where the ranks of one group part, if they do; ``alike`` stand for all of them."""
+    index = _first_difference({rank: sent[rank] for rank in alike})
     unsent = unsent_in(history, restart, group)
     if unsent is not None and (index is None or index >= unsent.sent):
         return _left_out(restart, group, sent, unsent)

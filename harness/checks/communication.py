@@ -24,7 +24,7 @@ _SAID = {
 )
 def collectives_agree(history: History, baseline: Baseline | None) -> Verdict:
     """Unknown is never the answer here: a true tie between ranks is broken too, with nobody named."""
-    count = len(history.of(Kind.COLLECTIVE))
+    count = history.count(Kind.COLLECTIVE)
     if count == 0:
         return not_applicable("no collective is on record")
     for restart in range(history.restarts + 1):

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from typing import Any
 
 from harness.checks.base import Verdict, guarantee, invalid, not_applicable, unknown, valid
-from harness.checks.batches import first_shift, with_batches
+from harness.checks.batches import first_shift
 from harness.checks.loaders import parting
-from harness.checks.records import begun, ended_well, listed, surviving, unplaced, updates
-from harness.checks.same_loaders import same_loaders
+from harness.checks.records import begun, ended_well, listed, unplaced
+from harness.checks.samples import Use, counted, used_again
 from harness.history import Baseline, History
-from harness.wire import Event, Kind
-
-Line = Mapping[int, Mapping[int, Event]]
+from harness.wire import Kind
 
 
 @guarantee(
@@ -23,7 +20,7 @@ Line = Mapping[int, Mapping[int, Event]]
     "the same number on all ranks",
 )
 def loaders_agree(history: History, _: Baseline | None) -> Verdict:
-    count = len(history.of(Kind.LOADER))
+    count = history.count(Kind.LOADER)
     if count == 0:
         return not_applicable("no data loader is on record")
     for restart in range(history.restarts + 1):
@@ -50,30 +47,34 @@ def loaders_agree(history: History, _: Baseline | None) -> Verdict:
     "SamplesOnce", "of the updates that count no sample is lost and none is used twice, but for declared padding"
 )
 def samples_once(history: History, baseline: Baseline | None) -> Verdict:
-    line = surviving(updates(history))
-    events = [e for steps in line.values() for e in steps.values()]
-    if not events:
+    num_uses, num_unknown, samples = 0, 0, 0
+    first = first_unknown = None
+    steps: set[int] = set()
+    for use in counted(history):
+        first = first or use
+        num_uses += 1
+        samples += use.num_samples
+        steps.add(use.step)
+        if use.parts is None:
+            num_unknown += 1
+            first_unknown = first_unknown or use
+    if first is None:
         return not_applicable("no update is on record")
-    unknown_ids = [e for e in events if e.data["ids"] is None]
-    if len(unknown_ids) == len(events):
+    if num_unknown == num_uses:
         return not_applicable("the sample ids are not on record: the data set is not read by integer index")
-    if unknown_ids:
+    if first_unknown is not None:
         return unknown(
-            f"the sample ids of {len(unknown_ids)} of {len(events)} updates are not on record", unknown_ids[0]
+            f"the sample ids of {num_unknown} of {num_uses} updates are not on record", first_unknown.event(history)
         )
-    if not any(e.data["ids"] for e in events) and history.of(Kind.BATCH):
-        return unknown("batches were read, and none is known to have been used in an update", events[0])
+    if not samples and history.count(Kind.BATCH):
+        return unknown("batches were read, and none is known to have been used in an update", first.event(history))
     if (state := unplaced(history)) is not None:
         return unknown(f"nothing tells at which step rank {state.rank} began", state)
     before = begun(history)
     expected = _expected(baseline, before)
-    said = f"{_total(line)}; the {before} before them are of an earlier run" if before else _total(line)
-    return _unlike_baseline(history, expected, line) or _used_twice(history, line, expected) or valid(said)
-
-
-def _total(line: Line) -> str:
-    samples = sum(len(e.data["ids"]) for steps in line.values() for e in steps.values())
-    return f"{samples} samples in {len({s for steps in line.values() for s in steps})} updates"
+    said = f"{samples} samples in {len(steps)} updates"
+    said += f"; the {before} before them are of an earlier run" if before else ""
+    return _unlike_baseline(history, expected) or _used_twice(history, expected) or valid(said)
 
 
 def _expected(baseline: Baseline | None, before: int) -> dict[int, dict[int, list[int]]] | None:
@@ -90,22 +91,20 @@ def _expected(baseline: Baseline | None, before: int) -> dict[int, dict[int, lis
     return by_step or None
 
 
-def _unlike_baseline(history: History, expected: dict[int, dict[int, list[int]]] | None, line: Line) -> Verdict | None:
+def _unlike_baseline(history: History, expected: dict[int, dict[int, list[int]]] | None) -> Verdict | None:
     """The first step whose samples, over all ranks, are not those of the fault-free run."""
     if expected is None:
         return None
-    by_step: dict[int, dict[int, Event]] = {}
-    for rank, steps in line.items():
-        for step, event in steps.items():
-            by_step.setdefault(step, {})[rank] = event
+    by_step: dict[int, dict[int, Use]] = {}
+    for use in counted(history):
+        by_step.setdefault(use.step, {})[use.rank] = use
     wanted_steps = set(expected) if ended_well(history) else set(expected) & set(by_step)
     for step in sorted(set(by_step) | wanted_steps):
         here, wanted = by_step.get(step, {}), expected.get(step, {})
         if wanted.keys() - here.keys() and not ended_well(history):
             continue  # some ranks were stopped in this step
-        used = _count(e.data["ids"] for e in here.values())
-        if used != _count(wanted.values()):
-            return _lost_or_twice(step, here, wanted, by_step, expected)
+        if _count(use.ids(history) for use in here.values()) != _count(wanted.values()):
+            return _lost_or_twice(history, step, wanted, by_step, expected)
     return None
 
 
@@ -114,18 +113,17 @@ def _count(batches: Iterable[Iterable[int]]) -> Counter[int]:
 
 
 def _lost_or_twice(
+    history: History,
     step: int,
-    here: Mapping[int, Event],
     wanted: Mapping[int, list[int]],
-    by_step: Mapping[int, Mapping[int, Event]],
+    by_step: Mapping[int, Mapping[int, Use]],
     expected: Mapping[int, Mapping[int, list[int]]],
 ) -> Verdict:
-    used = _count(e.data["ids"] for events in by_step.values() for e in events.values())
+    used = _count(use.ids(history) for uses in by_step.values() for use in uses.values())
     due = _count(batch for batches in expected.values() for batch in batches.values())
-    odd = [
-        r for r in sorted({*here, *wanted}) if r not in here or sorted(here[r].data["ids"]) != sorted(wanted.get(r, []))
-    ]
-    at = here.get(odd[0])
+    here = {rank: use.ids(history) for rank, use in by_step.get(step, {}).items()}
+    odd = [r for r in sorted({*here, *wanted}) if r not in here or sorted(here[r]) != sorted(wanted.get(r, []))]
+    at = by_step[step][odd[0]].event(history) if odd[0] in here else None
     lost, twice = sorted((due - used).elements()), sorted((used - due).elements())
     return invalid(
         f"{listed(odd)} used other samples in update {step} than the fault-free run; over the whole run "
@@ -134,7 +132,7 @@ def _lost_or_twice(
         rank=odd[0],
         step=step,
         seen={
-            "used": {f"rank {r}": here[r].data["ids"] if r in here else None for r in odd},
+            "used": {f"rank {r}": here.get(r) for r in odd},
             "expected": {f"rank {r}": wanted.get(r) for r in odd},
             "lost": lost[:50],
             "used too often": twice[:50],
@@ -142,49 +140,16 @@ def _lost_or_twice(
     )
 
 
-def _used_twice(history: History, line: Line, expected: object) -> Verdict | None:
-    """A sample used again in its epoch, but for padding: a distributed sampler repeats up to W - 1 at the end."""
-    counted = {id(e) for steps in line.values() for e in steps.values()}
-    same = {restart: same_loaders(history, restart) for restart in range(history.restarts + 1)}
-
-    def loader_of(event: Event) -> int | None:
-        return same[event.restart].get((event.rank, event.data["loader"]))
-
-    # Without a sampler that divides one data set among the ranks, ids may be numbers within a rank's own part.
-    local = {loader_of(e) for e in history.of(Kind.LOADER) if not e.data.get("distributed", True)}
-    passes: dict[tuple[Any, ...], list[tuple[Event, list[int]]]] = {}
-    for update, batches, is_known in with_batches(history):
-        if id(update) in counted:
-            parts = [(loader_of(b), b.data["epoch"], b.data["ids"]) for b in batches]
-            if not is_known:
-                parts = [(parts[-1][0] if parts else None, update.data["epoch"], update.data["ids"])]
-            for loader, epoch, ids in parts:
-                own = update.rank if loader in local else None
-                passes.setdefault((loader, epoch, own), []).append((update, ids))
-    # One that never ends, or gives more than there is, repeats samples by design.
-    repeating = {loader_of(e) for e in history.of(Kind.LOADER) if "samples" in e.data and e.data["length"] is None}
-    for (loader, epoch, _own), uses in passes.items():
-        if epoch is None or loader in repeating:
-            continue
-        uses.sort(key=lambda use: (use[0].step, use[0].rank))
-        last_step = uses[-1][0].step
-        first_use: dict[int, Event] = {}
-        padding = 0
-        for update, ids in uses:
-            for sample in ids:
-                if sample not in first_use:
-                    first_use[sample] = update
-                    continue
-                first = first_use[sample]
-                if expected is not None and first.restart != update.restart:
-                    continue  # the fault-free run vouches for it; a sampler without epochs counts anew after a restart
-                padding += 1
-                if update.step != last_step or padding >= history.plan.ranks:
-                    return invalid(
-                        f"sample {sample} is used again in epoch {epoch}: update {update.step} of rank {update.rank}, "
-                        f"after update {first.step} of rank {first.rank} (is the sampler the same on all ranks, and is "
-                        "set_epoch called?)",
-                        update,
-                        seen={"sample": sample, "epoch": epoch, "first use": first.where},
-                    )
-    return None
+def _used_twice(history: History, expected: object) -> Verdict | None:
+    """A sample used again in its epoch, but for padding."""
+    found = used_again(history, is_vouched_for=expected is not None)
+    if found is None:
+        return None
+    first, again = found.first.event(history), found.again.event(history)
+    return invalid(
+        f"sample {found.sample} is used again in epoch {found.epoch}: update {again.step} of rank {again.rank}, "
+        f"after update {first.step} of rank {first.rank} (is the sampler the same on all ranks, and is "
+        "set_epoch called?)",
+        again,
+        seen={"sample": found.sample, "epoch": found.epoch, "first use": first.where},
+    )

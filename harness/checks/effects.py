@@ -95,7 +95,7 @@ def _differing(effect: Effect, row: Row, due: Row, wanted: Found, history: Histo
 
 def _broken(history: History, effect: Effect, row: Row, said: str, seen: dict[str, Any]) -> Verdict:
     step = _step(effect, row)
-    launches = sorted({e.restart for e in history.of(Kind.UPDATE) if e.step == step})
+    launches = [] if step is None else sorted({e.restart for e in history.of(Kind.UPDATE, step=step)})
     if len(launches) > 1:
         said += f"; update {step} was done by launches {', '.join(map(str, launches))}"
     elif launches and history.restarts:

@@ -10,30 +10,32 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from harness.checks.same_loaders import same_loaders
+from harness.events import Process, view
 from harness.history import History
 from harness.wire import Event, Kind
 
 
-@dataclass(kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Pass:
     """One rank's iteration over one loader.
 
     Attributes:
         begin: its first event, which says what the loader declares.
         end: the event of its end; None if it did not come to one.
-        ids: the sample ids that it handed out; None if they are unknown.
+        ids: the sample ids that it handed out, of what is no evaluation one at most; None if they are unknown.
         evaluated, trained: batches that were followed by a forward pass of that kind.
         step: the update after which it was evaluated.
     """
 
     begin: Event
-    end: Event | None = None
-    ids: list[int] | None = field(default_factory=list)
-    evaluated: int = 0
-    trained: int = 0
-    step: int = 0
+    end: Event | None
+    ids: list[int] | None
+    evaluated: int
+    trained: int
+    step: int
 
     @property
     def is_evaluation(self) -> bool:
@@ -97,9 +99,9 @@ def evaluations(history: History) -> Iterator[Evaluation]:
     """Every evaluation that reads a data loader, in the order of restarts, loaders and passes."""
     by_place: dict[tuple[int, int, int], dict[int, Pass]] = {}
     trained_on: set[tuple[int, int, int | None]] = set()  # rank, restart, data set
+    same_of = [same_loaders(history, restart) for restart in range(history.restarts + 1)]
     for rank in history.ranks:
-        for restart in range(history.restarts + 1):
-            same = same_loaders(history, restart)
+        for restart, same in enumerate(same_of):
             begun: Counter[int] = Counter()
             for one in _passes(history, rank, restart):
                 loader = same[rank, one.begin.data["loader"]]
@@ -124,13 +126,31 @@ def evaluations(history: History) -> Iterator[Evaluation]:
         )
 
 
-def _passes(history: History, rank: int, restart: int) -> list[Pass]:
-    """The passes of one process, in the order in which they began."""
-    found: list[Pass] = []
-    current: dict[int, Pass] = {}  # of each loader
-    read: Pass | None = None  # whose batch was handed out last
+class Seen(NamedTuple):
+    """One pass of one process; ``begin`` and ``end`` are lines, all else is as in ``Pass``."""
+
+    loader: int
+    begin: int
+    end: int | None
+    ids: tuple[int, ...] | None
+    evaluated: int
+    trained: int
+    step: int
+
+
+class Passes(NamedTuple):
+    """The passes of one process, in the order in which they began; of those that are none of evaluation one id."""
+
+    seen: tuple[Seen, ...]
+
+
+@view
+def _seen(process: Process) -> Passes:
+    found: list[_Open] = []
+    current: dict[int, _Open] = {}  # of each loader
+    read: _Open | None = None  # whose batch was handed out last
     is_seen_by: set[str] = set()  # how that batch was used so far
-    for event in history.of((Kind.LOADER, Kind.BATCH, Kind.LOADER_END, Kind.PHASE), rank=rank, restart=restart):
+    for event in process.of(Kind.LOADER, Kind.BATCH, Kind.LOADER_END, Kind.PHASE):
         if event.kind == Kind.PHASE:
             if read is None or event.phase in is_seen_by:
                 continue
@@ -144,14 +164,54 @@ def _passes(history: History, rank: int, restart: int) -> list[Pass]:
             continue
         loader = event.data["loader"]
         if event.kind == Kind.LOADER:
-            current[loader] = Pass(begin=event)
+            current[loader] = _Open(loader, event.seq)
             found.append(current[loader])
         elif (one := current.get(loader)) is None:
             continue
         elif event.kind == Kind.LOADER_END:
-            one.end = event
+            one.end = event.seq
         else:
             ids = event.data["ids"]
-            one.ids = None if ids is None or one.ids is None else [*one.ids, *ids]
+            if ids is None:
+                one.ids = None
+            elif one.ids is not None:
+                one.ids.extend(ids)
             read, is_seen_by = one, set()
-    return found
+    return Passes(tuple(one.closed() for one in found))
+
+
+@dataclass
+class _Open:
+    """A pass that goes on."""
+
+    loader: int
+    begin: int
+    end: int | None = None
+    ids: list[int] | None = field(default_factory=list)
+    evaluated: int = 0
+    trained: int = 0
+    step: int = 0
+
+    def closed(self) -> Seen:
+        is_evaluation = self.evaluated > self.trained
+        ids = None if self.ids is None else tuple(self.ids if is_evaluation else self.ids[:1])
+        return Seen(self.loader, self.begin, self.end, ids, self.evaluated, self.trained, self.step)
+
+
+def _passes(history: History, rank: int, restart: int) -> list[Pass]:
+    """The passes of one process, in the order in which they began; of those that are none of evaluation one id."""
+    made = history.each(_seen).get((rank, restart))
+    if made is None or not made.seen:
+        return []
+    lines = {e.seq: e for e in history.of((Kind.LOADER, Kind.LOADER_END), rank=rank, restart=restart)}
+    return [
+        Pass(
+            begin=lines[one.begin],
+            end=None if one.end is None else lines[one.end],
+            ids=None if one.ids is None else [*one.ids],
+            evaluated=one.evaluated,
+            trained=one.trained,
+            step=one.step,
+        )
+        for one in made.seen
+    ]

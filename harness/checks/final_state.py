@@ -8,7 +8,7 @@ from math import inf
 
 from harness.checks.base import Verdict, guarantee, invalid, not_applicable, unknown, valid
 from harness.checks.records import ended_well, exits, listed, start_step, surviving, unplaced, updates
-from harness.checks.replicas import SHARED
+from harness.checks.replicas import SHARED, digests
 from harness.history import Baseline, History
 from harness.wire import Event, Kind
 
@@ -44,7 +44,7 @@ def ends_like_baseline(history: History, baseline: Baseline | None) -> Verdict:
     final = exits(history, history.restarts)
     with_model = {rank: e for rank, e in final.items() if e.data.get("params")}
     if final and not with_model:
-        if any(e.restart == history.restarts for e in history.of(Kind.UPDATE)):
+        if history.of(Kind.UPDATE, restart=history.restarts):
             return unknown("updates are on record, but no final state", next(iter(final.values())))
         return _of_an_earlier_launch(history, baseline) or not_applicable("the script has no model on record")
     if missing := [rank for rank in history.ranks if rank not in with_model]:
@@ -52,7 +52,7 @@ def ends_like_baseline(history: History, baseline: Baseline | None) -> Verdict:
     if baseline is None:
         return unknown("there is no fault-free run to compare with")
     if history.plan.tolerance is not None:
-        is_sharded = any(e.data.get("sharded") for e in history.of(Kind.UPDATE))
+        is_sharded = any(one.is_sharded for one in history.each(digests).values())
         compared = {0: with_model[0]} if is_sharded else with_model  # of shards the fault-free run keeps rank 0's alone
         return _near_final(baseline, compared, history.plan.tolerance)
     if baseline.repeatable is False:
@@ -75,9 +75,9 @@ def _of_an_earlier_launch(history: History, baseline: Baseline | None) -> Verdic
     loaded = {rank: start_step(history, rank, history.restarts) for rank in history.ranks}
     made = {
         rank: event
-        for event in history.of(Kind.UPDATE)
         for rank, started in loaded.items()
-        if started is not None and (event.rank, event.step) == (rank, started[0])
+        if started is not None
+        for event in history.of(Kind.UPDATE, rank=rank, step=started[0])
     }  # of several the last one, which is the one that was saved last
     if not made or set(made) != set(history.ranks):
         return None
@@ -136,7 +136,7 @@ def _unlike_buffers(history: History, baseline: Baseline) -> Verdict | None:
 
     Rank 0's alone: its buffers are those that are saved and that DDP spreads; the others' may be local statistics.
     """
-    last: dict[int, Event] = {e.step: e for e in history.of(Kind.UPDATE) if e.rank == 0}
+    last: dict[int, Event] = {e.step: e for e in history.of(Kind.UPDATE, rank=0)}
     expected = baseline.updates.get(0, {})
     if not last or max(last) not in expected or last[max(last)].data["buffers"] == expected[max(last)]["buffers"]:
         return None

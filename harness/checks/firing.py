@@ -108,7 +108,7 @@ def steady_before(history: History, _: Baseline | None) -> Verdict:
         if (
             first.restart > 0
             and not steps
-            and any(e.restart < first.restart for e in history.of(Kind.UPDATE) if e.rank == rank)
+            and any(e.restart < first.restart for e in history.of(Kind.UPDATE, rank=rank))
         ):
             continue  # a fault in recovery: the work was done in the launch before
         if missing := sorted(needed - steps):

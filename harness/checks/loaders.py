@@ -4,29 +4,38 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from harness.checks.records import failed_restarts
 from harness.checks.same_loaders import same_loaders
 from harness.checks.vote import minority
+from harness.events import Process, view
 from harness.history import History
 from harness.wire import Event, Kind
 
 
-@dataclass(kw_only=True)
-class Pass:
+class Pass(NamedTuple):
     """One rank's iteration over one loader.
 
     Attributes:
+        begin, end: the lines of its beginning and of its end; None if it did not come to one.
         handed: batches handed out so far.
         length: what the loader says of itself; None if it does not know.
-        end: the event of its end; None if it did not come to one.
-        last: its last event.
+        last: line and t_ns of its last event.
     """
 
+    begin: int
     handed: int
     length: int | None
-    end: Event | None
-    last: Event
+    end: int | None
+    last: tuple[int, int]
+
+
+class Read(NamedTuple):
+    """What one process read: its passes in the order in which they began, and the loaders that fed updates."""
+
+    passes: tuple[Pass, ...]
+    feeding: frozenset[int]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,29 +63,27 @@ def parting(history: History, restart: int) -> Parting | None:
     """
     passes = _passes(history, restart)
     failed = restart in failed_restarts(history)
-    for (loader, number), by_rank in sorted(
-        passes.items(), key=lambda item: min(p.last.t_ns for p in item[1].values())
-    ):
+    for (loader, number), by_rank in sorted(passes.items(), key=lambda item: min(p.last[1] for p in item[1].values())):
         if len(by_rank) < 2 or (counts := _disagreeing(by_rank, failed)) is None:
             continue
         odd = minority(counts)
         shortest = min(counts, key=lambda rank: (counts[rank], by_rank[rank].end is None, rank))
         rank = odd[0] if odd else shortest
-        at = by_rank[rank].end or by_rank[shortest].end or by_rank[rank].last
-        epoch = _epoch(by_rank[rank], number)
+        ended = next((r for r in (rank, shortest) if by_rank[r].end is not None), None)
+        last = history.line(rank, restart, by_rank[rank].last[0])
         return Parting(
             rank=rank,
             restart=restart,
             loader=loader,
-            epoch=epoch,
-            at=at,
+            epoch=_epoch(last, number),
+            at=last if ended is None else history.line(ended, restart, by_rank[ended].end or 0),
             batches={f"rank {r}": _words(p) for r, p in sorted(by_rank.items())},
         )
     return None
 
 
-def _epoch(one: Pass, number: int) -> int | None:
-    epoch = one.last.data.get("epoch", number)
+def _epoch(last: Event, number: int) -> int | None:
+    epoch = last.data.get("epoch", number)
     return epoch if isinstance(epoch, int) else None
 
 
@@ -103,32 +110,50 @@ def _disagreeing(by_rank: dict[int, Pass], failed: bool) -> dict[int, int] | Non
 def _passes(history: History, restart: int) -> dict[tuple[int, int], dict[int, Pass]]:
     """(loader, number of the pass) -> rank -> what was seen of it, for the loaders that feed updates."""
     passes: dict[tuple[int, int], dict[int, Pass]] = {}
-    feeding: set[int] = set()
     begun: Counter[tuple[int, int]] = Counter()
-    fed: dict[int, int] = {}
     same = same_loaders(history, restart)
-    for event in history.of((Kind.LOADER, Kind.BATCH, Kind.LOADER_END, Kind.UPDATE)):
-        if event.restart != restart:
-            continue
-        if event.kind == Kind.UPDATE:
-            if event.rank in fed:
-                feeding.add(fed[event.rank])
-            continue
-        loader = same.get((event.rank, event.data["loader"]))
-        if loader is None:
-            continue  # its beginning is not on record
-        if event.kind == Kind.LOADER:
-            begun[event.rank, loader] += 1
-            key = (loader, begun[event.rank, loader] - 1)
-            passes.setdefault(key, {})[event.rank] = Pass(handed=0, length=event.data["length"], end=None, last=event)
-            continue
-        current = passes.get((loader, begun[event.rank, loader] - 1), {}).get(event.rank)
-        if current is None:
-            continue
-        current.last = event
-        if event.kind == Kind.BATCH:
-            fed[event.rank] = loader
-            current.handed += 1
-        else:
-            current.end, current.handed = event, event.data["batches"]
+    read = {rank: made for (rank, launch), made in history.each(_read).items() if launch == restart}
+    seen = {(rank, one.begin): one for rank, made in read.items() for one in made.passes}
+    for event in history.of(Kind.LOADER, restart=restart):
+        loader = same[event.rank, event.data["loader"]]
+        passes.setdefault((loader, begun[event.rank, loader]), {})[event.rank] = seen[event.rank, event.seq]
+        begun[event.rank, loader] += 1
+    feeding = {same[rank, loader] for rank, made in read.items() for loader in made.feeding}
     return {key: by_rank for key, by_rank in passes.items() if not feeding or key[0] in feeding}
+
+
+@view
+def _read(process: Process) -> Read:
+    begun: list[Event] = []
+    handed: list[int] = []  # of each pass, as all of the following
+    ends: list[int | None] = []
+    lasts: list[Event] = []
+    current: dict[int, int] = {}  # loader -> its pass
+    fed: int | None = None  # the loader of the batch that was read last
+    feeding: set[int] = set()
+    for event in process.of(Kind.LOADER, Kind.BATCH, Kind.LOADER_END, Kind.UPDATE):
+        if event.kind == Kind.UPDATE:
+            if fed is not None:
+                feeding.add(fed)
+            continue
+        loader = event.data["loader"]
+        if event.kind == Kind.LOADER:
+            current[loader] = len(begun)
+            begun.append(event)
+            handed.append(0)
+            ends.append(None)
+            lasts.append(event)
+            continue
+        if (place := current.get(loader)) is None:
+            continue  # its beginning is not on record
+        lasts[place] = event
+        if event.kind == Kind.BATCH:
+            fed = loader
+            handed[place] += 1
+        else:
+            ends[place], handed[place] = event.seq, event.data["batches"]
+    passes = (
+        Pass(first.seq, count, first.data["length"], end, (last.seq, last.t_ns))
+        for first, count, end, last in zip(begun, handed, ends, lasts, strict=True)
+    )
+    return Read(tuple(passes), frozenset(feeding))

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
 
 from harness.checks.base import Verdict, guarantee, invalid, not_applicable, valid
-from harness.checks.records import Updates, listed, updates
+from harness.checks.records import listed
 from harness.checks.vote import minority
+from harness.events import Place, Process, view
 from harness.history import Baseline, History
 from harness.wire import Event, Kind
 
@@ -23,49 +26,85 @@ AT_BEGIN = (*SHARED, "buffers")
     "first one buffers, too; an update that overflows is left out by all ranks or by none",
 )
 def replicas_agree(history: History, baseline: Baseline | None) -> Verdict:
-    done = updates(history)
+    made = history.each(digests)
     if history.plan.ranks < 2:
         return not_applicable("one rank has no replica")
-    if not done:
+    if not any(one.updates for one in made.values()):
         return not_applicable("no update is on record")
-    if any(e.data.get("sharded") for mine in done.values() for e in mine.values()):
+    if any(one.is_sharded for one in made.values()):
         return not_applicable("the state is sharded: ranks hold different parts of it")
     compared = 0
     for restart in range(history.restarts + 1):
-        states = {e.rank: e for e in history.of(Kind.STATE) if e.restart == restart}
-        is_begin = restart == 0 and history.plan.start_from is None
-        moments = [("before the first update", states, AT_BEGIN if is_begin else SHARED)]
-        apart = _left_out_by_some(history, restart)
-        steps = sorted({step for (_, k), mine in done.items() if k == restart for step in mine})
-        for step in steps:
+        states = {e.rank: e for e in history.of(Kind.STATE, restart=restart)}
+        for what in AT_BEGIN if restart == 0 and history.plan.start_from is None else SHARED:
+            if len({_value(e, what) for e in states.values()}) > 1:
+                return _broken(history, baseline, "before the first update", what, states)
+        compared += len(states) > 1
+        alike = Counter(one.updates for (_, launch), one in made.items() if launch == restart)
+        steps: dict[int, dict[tuple[str, ...], int]] = {}  # step -> digests -> how many ranks have them
+        for updates, num_ranks in alike.items():
+            for step, values in updates:
+                ranks = steps.setdefault(step, {})
+                ranks[values] = ranks.get(values, 0) + num_ranks
+        apart = _left_out_by_some(history, restart, made)
+        for step, values_of_ranks in sorted(steps.items()):
             if any(step >= event.step for event in apart.values()):
                 break
-            here = {rank: done[rank, k][step] for rank, k in done if k == restart and step in done[rank, k]}
-            moments.append((f"after update {step}", here, AFTER_UPDATE))
-        for moment, events, compared_here in moments:
-            for what in compared_here:
-                if len({_value(e, what) for e in events.values()}) > 1:
-                    return _broken(history, baseline, done, moment, what, events)
-            compared += len(events) > 1
+            for place, what in enumerate(AFTER_UPDATE):
+                if len({values[place] for values in values_of_ranks}) > 1:
+                    events = _first_of_each(history.of(Kind.UPDATE, restart=restart, step=step))
+                    return _broken(history, baseline, f"after update {step}", what, events)
+            compared += sum(values_of_ranks.values()) > 1
         if apart:
-            return _decided_apart(baseline, done, apart)
+            return _decided_apart(history, baseline, apart)
     return valid(f"equal at {compared} moments") if compared else not_applicable("no two ranks did the same update")
 
 
-def _left_out_by_some(history: History, restart: int) -> dict[int, Event]:
+class Digests(NamedTuple):
+    """What of each update of one process all ranks share: (step, as ``AFTER_UPDATE``), of a repeated step once."""
+
+    updates: tuple[tuple[int, tuple[str, ...]], ...]
+    is_sharded: bool
+    is_made: tuple[bool, ...]  # of each gradient, in order: False where it was left out, for it overflowed
+
+
+@view
+def digests(process: Process) -> Digests:
+    made = _firsts(process.of(Kind.UPDATE))
+    shared = tuple((step, tuple(_value(event, what) for what in AFTER_UPDATE)) for step, event in made.items())
+    is_made = tuple(event.kind == Kind.UPDATE for event in process.of(Kind.UPDATE, Kind.SKIPPED))
+    return Digests(shared, any(event.data.get("sharded") for event in made.values()), is_made)
+
+
+def _firsts(updates: Iterable[Event]) -> dict[int, Event]:
+    found: dict[int, Event] = {}
+    for event in updates:
+        found.setdefault(event.step, event)
+    return found
+
+
+def _first_of_each(events: Iterable[Event]) -> dict[int, Event]:
+    found: dict[int, Event] = {}
+    for event in events:
+        found.setdefault(event.rank, event)
+    return found
+
+
+def _left_out_by_some(history: History, restart: int, made: Mapping[Place, Digests]) -> dict[int, Event]:
     """Rank -> what it did with the first gradient that some applied and others left out; empty if there is none."""
-    attempts = [history.of((Kind.UPDATE, Kind.SKIPPED), rank=rank, restart=restart) for rank in history.ranks]
-    for events in zip(*filter(None, attempts), strict=False):
-        if len({event.kind for event in events}) > 1:
-            return {event.rank: event for event in events}
-    return {}
+    decided = {rank: one.is_made for (rank, launch), one in made.items() if launch == restart and one.is_made}
+    alike = list(dict.fromkeys(decided.values()))
+    index = next((i for i, first in enumerate(zip(*alike, strict=False)) if len(set(first)) > 1), None)
+    if index is None:
+        return {}
+    return {rank: history.process(rank, restart).of(Kind.UPDATE, Kind.SKIPPED)[index] for rank in sorted(decided)}
 
 
-def _decided_apart(baseline: Baseline | None, done: Updates, events: Mapping[int, Event]) -> Verdict:
+def _decided_apart(history: History, baseline: Baseline | None, events: Mapping[int, Event]) -> Verdict:
     odd = minority({rank: event.kind for rank, event in events.items()})
     if odd is None:  # who made it, and came to what it should come to, is not the odd one
         made = {rank: event for rank, event in events.items() if event.kind == Kind.UPDATE}
-        known = _known(baseline, done, "params", made)
+        known = _known(history, baseline, "params", made)
         is_right = all(_value(event, "params") in known for event in made.values())
         odd = tuple(rank for rank in events if (rank in made) != is_right) if known else ()
     rank = odd[0] if odd else None
@@ -81,11 +120,11 @@ def _decided_apart(baseline: Baseline | None, done: Updates, events: Mapping[int
 
 
 def _broken(
-    history: History, baseline: Baseline | None, done: Updates, moment: str, what: str, events: Mapping[int, Event]
+    history: History, baseline: Baseline | None, moment: str, what: str, events: Mapping[int, Event]
 ) -> Verdict:
     odd = minority({rank: _value(e, what) for rank, e in events.items()})
     if odd is None:
-        odd = _unlike_elsewhere(baseline, done, what, events)
+        odd = _unlike_elsewhere(history, baseline, what, events)
     rank = odd[0] if odd else None
     at = events[rank if rank is not None else min(events)]
     who = (
@@ -99,18 +138,19 @@ def _broken(
 
 
 def _unlike_elsewhere(
-    baseline: Baseline | None, done: Updates, what: str, events: Mapping[int, Event]
+    history: History, baseline: Baseline | None, what: str, events: Mapping[int, Event]
 ) -> tuple[int, ...]:
     """The ranks whose digest is not one that is known of this update."""
-    known = _known(baseline, done, what, events)
+    known = _known(history, baseline, what, events)
     odd = tuple(rank for rank, e in sorted(events.items()) if _value(e, what) not in known)
     return odd if known and len(odd) < len(events) else ()
 
 
-def _known(baseline: Baseline | None, done: Updates, what: str, events: Mapping[int, Event]) -> set[str]:
+def _known(history: History, baseline: Baseline | None, what: str, events: Mapping[int, Event]) -> set[str]:
     """The digests that this update has in the baseline, or had in an earlier restart."""
     step, restart = next((e.step, e.restart) for e in events.values())
-    known = {_value(mine[step], what) for (_, k), mine in done.items() if k < restart and step in mine}
+    earlier = (_first_of_each(history.of(Kind.UPDATE, restart=k, step=step)) for k in range(restart))
+    known = {_value(event, what) for ranks in earlier for event in ranks.values()}
     if baseline is not None:
         known |= {steps[step][what] for steps in baseline.updates.values() if what in steps.get(step, {})}
     return known

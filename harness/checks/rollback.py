@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import NamedTuple
 
 from harness.checks.base import Verdict, guarantee, invalid, not_applicable, unknown, valid
-from harness.checks.records import Updates, by_rank, exits, start_step, state_of, unplaced, updates
+from harness.checks.records import Updates, exits, start_step, state_of, unplaced, updates
 from harness.checks.replicas import SHARED
+from harness.events import Process, view
 from harness.history import Baseline, History
 from harness.wire import BASELINE_JSON, Event, Kind
 
@@ -21,10 +23,12 @@ REPLAYED = (*OWN_PART, "params", "optimizer", "buffers")
     "a restarted job has exactly the state of its checkpoint, goes on with the next update, and leaves none out",
 )
 def rollback_exact(history: History, baseline: Baseline | None) -> Verdict:
-    done = updates(history)
     if verdict := _out_of_order(history) or _of_no_step(history, baseline):
         return verdict
     has_start = history.plan.start_from is not None
+    if not has_start and not history.restarts:
+        return not_applicable("there was no restart")
+    done = updates(history)
     compared = 0
     for restart in range(0 if has_start else 1, history.restarts + 1):
         for rank in history.ranks:
@@ -41,18 +45,35 @@ def rollback_exact(history: History, baseline: Baseline | None) -> Verdict:
             return verdict
     if not compared:
         began = "no launch" if has_start else "no restart"
-        return not_applicable(f"{began} did an update" if has_start or history.restarts else "there was no restart")
+        return not_applicable(f"{began} did an update")
     return valid(f"{compared} processes went on where they should")
+
+
+class Jump(NamedTuple):
+    """The line of the first update of a process that does not follow the one before, and the step of that; or None."""
+
+    seq: int | None
+    before: int | None
+
+
+@view
+def _jump(process: Process) -> Jump:
+    before: int | None = None
+    for event in sorted(process.of(Kind.UPDATE), key=lambda event: event.seq):
+        if before is not None and event.step != before + 1:
+            return Jump(event.seq, before)
+        before = event.step
+    return Jump(None, None)
 
 
 def _out_of_order(history: History) -> Verdict | None:
     """An update done twice or left out within one process."""
-    previous: dict[tuple[int, int], Event] = {}
-    for event in by_rank(history.of(Kind.UPDATE)):
-        before = previous.get((event.rank, event.restart))
-        if before is not None and event.step != before.step + 1:
-            return invalid(f"update {event.step} follows update {before.step}", event)
-        previous[event.rank, event.restart] = event
+    jumps = history.each(_jump)
+    for rank, restart in sorted(jumps, key=lambda place: (place[1], place[0])):
+        seq, before = jumps[rank, restart]
+        if seq is not None:
+            event = history.line(rank, restart, seq)
+            return invalid(f"update {event.step} follows update {before}", event)
     return None
 
 
@@ -168,6 +189,8 @@ def _unequal_starts(history: History, done: Updates, restart: int) -> Verdict | 
 def replay_identical(history: History, baseline: Baseline | None) -> Verdict:
     if (state := unplaced(history)) is not None:
         return unknown(f"nothing tells at which step rank {state.rank} began", state)
+    if not history.restarts:
+        return not_applicable("no update was replayed")
     done = updates(history)
     judged: tuple[str, ...] = REPLAYED
     if history.plan.tolerance is not None:

@@ -21,9 +21,8 @@ def same_loaders(history: History, restart: int) -> Numbers:
     is left is matched in order as well: ranks may make the same loader at different lines.
     """
     sites: dict[int, dict[int, object]] = {}  # rank -> its loaders, as they were made -> where
-    for event in history.of(Kind.LOADER):
-        if event.restart == restart:
-            sites.setdefault(event.rank, {})[event.data["loader"]] = event.data.get("site")
+    for event in history.of(Kind.LOADER, restart=restart):
+        sites.setdefault(event.rank, {})[event.data["loader"]] = event.data.get("site")
     on_all = set.intersection(*(set(made.values()) for made in sites.values())) if sites else set()
     numbers: dict[object, int] = {}
     found = {}

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Hashable, Iterable, Mapping, Sequence
+from typing import NamedTuple
 
+from harness.events import Process, view
 from harness.history import History
 from harness.wire import Event, Kind
 
@@ -21,19 +23,55 @@ def canonical(operation: str) -> str:
     return operation.replace("_", "").lower()
 
 
+class Calls(NamedTuple):
+    """What one process sent, as far as ranks are compared in it.
+
+    Attributes:
+        by_group: (group, of each of its collectives what has to agree, and the line of the script), in order.
+    """
+
+    by_group: tuple[tuple[str, tuple[Hashable, ...]], ...]
+
+
+@view
+def calls(process: Process) -> Calls:
+    groups: dict[str, list[Hashable]] = {}
+    for event in process.of(Kind.COLLECTIVE):
+        if _is_compared(event):
+            data = event.data
+            what = (*asked(event), half_step(event), data.get("site"), bool(data.get("implied")))
+            groups.setdefault(data["group"], []).append(what)
+    return Calls(tuple((group, tuple(sent)) for group, sent in sorted(groups.items())))
+
+
+def calls_by_group(history: History, restart: int) -> dict[str, dict[int, tuple[Hashable, ...]]]:
+    """As ``sent_by_group``, with what is compared of each collective in place of its event, and in no order."""
+    groups: dict[str, dict[int, tuple[Hashable, ...]]] = {}
+    members = {(event.data["group"], tuple(event.data["ranks"])) for event in history.of(Kind.GROUP, restart=restart)}
+    for group, ranks in members:
+        groups.setdefault(group, {}).update(dict.fromkeys(ranks, ()))
+    for (rank, launch), sent in history.each(calls).items():
+        if launch == restart:
+            for group, mine in sent.by_group:
+                groups.setdefault(group, {})[rank] = mine
+    return groups
+
+
 def sent_by_group(history: History, restart: int) -> dict[str, dict[int, list[Event]]]:
     """Group -> rank -> the collectives it sent there, in order; a member that sent none has an empty list."""
     groups: dict[str, dict[int, list[Event]]] = {}
-    for event in history.of((Kind.GROUP, Kind.COLLECTIVE)):
-        if event.restart != restart:
-            continue
+    for event in history.of((Kind.GROUP, Kind.COLLECTIVE), restart=restart):
         members = groups.setdefault(event.data["group"], {})
         if event.kind == Kind.GROUP:
             for rank in event.data["ranks"]:
                 members.setdefault(rank, [])
-        elif event.data.get("faulted") != "skipped" and event.data["op"] not in POINT_TO_POINT:
+        elif _is_compared(event):
             members.setdefault(event.rank, []).append(event)
     return groups
+
+
+def _is_compared(event: Event) -> bool:
+    return event.data.get("faulted") != "skipped" and event.data["op"] not in POINT_TO_POINT
 
 
 def is_in_step(event: Event) -> bool:

@@ -10,7 +10,9 @@ the rank raises at once, by what it finds in the tensors.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
+from harness.events import Process, view
 from harness.history import History
 from harness.wire import Event, Kind
 
@@ -35,6 +37,25 @@ class Unsent:
     word: Event
 
 
+class Miscounts(NamedTuple):
+    """The groups in which a process came back from more calls than it sent, and those to which it sent more than its
+    script called for.
+    """
+
+    unsent: tuple[str, ...]
+    unasked: tuple[str, ...]
+
+
+@view
+def _miscounts(process: Process) -> Miscounts:
+    words = [e for e in process.of(*COUNTED) if "returned" in e.data]
+    groups = dict.fromkeys(group for word in words for group in word.data["returned"])
+    return Miscounts(
+        tuple(group for group in groups if _of_process(process, group) is not None),
+        tuple(group for group in groups if _unasked_of(process, group) is not None),
+    )
+
+
 def unsent_in(history: History, restart: int, group: str) -> Unsent | None:
     """The first rank to leave that came back from more calls of ``group`` than it sent; None if there is none.
 
@@ -42,21 +63,23 @@ def unsent_in(history: History, restart: int, group: str) -> Unsent | None:
     """
     if history.damaged:
         return None
-    found = [one for rank in history.ranks if (one := _of_rank(history, restart, group, rank)) is not None]
+    told = history.each(_miscounts)
+    odd = [rank for rank in history.ranks if (rank, restart) in told and group in told[rank, restart].unsent]
+    found = [one for rank in odd if (one := _of_process(history.process(rank, restart), group)) is not None]
     return min(found, key=lambda one: one.word.t_ns, default=None)
 
 
-def _of_rank(history: History, restart: int, group: str, rank: int) -> Unsent | None:
-    mine = history.of(rank=rank, restart=restart)
-    word = next((e for e in mine if e.kind in COUNTED and group in e.data.get("returned", ())), None)
+def _of_process(process: Process, group: str) -> Unsent | None:
+    word = next((e for e in process.of(*COUNTED) if group in e.data.get("returned", ())), None)
     if word is None or (counted := word.data["returned"].get(group)) is None:
         return None
-    calls = [e for e in mine if e.kind == Kind.COLLECTIVE and e.data["group"] == group and e.seq < word.seq]
+    calls = [e for e in process.of(Kind.COLLECTIVE) if e.data["group"] == group and e.seq < word.seq]
     sent = [e for e in calls if e.data.get("faulted") != "skipped"]
     if counted["calls"] <= len(sent):
         return None
+    mine = process.events
     before = [e for e in mine if e.seq < word.seq and e.kind != Kind.FAULT and e.data.get("faulted") != "skipped"]
-    return Unsent(rank=rank, sent=len(sent), operation=counted["last"], place=before[-1], word=word)
+    return Unsent(rank=process.rank, sent=len(sent), operation=counted["last"], place=before[-1], word=word)
 
 
 def unasked_in(history: History, restart: int, group: str) -> Event | None:
@@ -67,23 +90,19 @@ def unasked_in(history: History, restart: int, group: str) -> Event | None:
     """
     if history.damaged:
         return None
-    found = [one for rank in history.ranks if (one := _unasked_of(history, restart, group, rank)) is not None]
+    told = history.each(_miscounts)
+    odd = [rank for rank in history.ranks if (rank, restart) in told and group in told[rank, restart].unasked]
+    found = [one for rank in odd if (one := _unasked_of(history.process(rank, restart), group)) is not None]
     return min(found, key=lambda event: event.t_ns, default=None)
 
 
-def _unasked_of(history: History, restart: int, group: str, rank: int) -> Event | None:
-    mine = history.of(rank=rank, restart=restart)
-    word = next(
-        (e for e in mine if e.kind in (Kind.EXCEPTION, Kind.EXIT) and group in e.data.get("returned", ())), None
-    )
-    if word is None:
-        return None
-    counted = word.data["returned"][group]
-    sent = [e for e in mine if e.kind == Kind.COLLECTIVE and e.data["group"] == group and e.seq < word.seq]
-    if any(e.data.get("aside") for e in sent):
+def _unasked_of(process: Process, group: str) -> Event | None:
+    words = process.of(Kind.EXCEPTION, Kind.EXIT)
+    word = next((e for e in words if group in e.data.get("returned", ())), None)
+    if word is None or "raised" not in (counted := word.data["returned"][group]):
+        return None  # or an older record
+    calls = [e for e in process.of(Kind.COLLECTIVE) if e.data["group"] == group and e.seq < word.seq]
+    if any(e.data.get("aside") for e in calls):
         return None  # a thread beside the training may be in the middle of a call
-    if "raised" not in counted:
-        return None  # an older record
-    asked = counted["calls"] + counted["raised"]
-    sent = [e for e in sent if e.data.get("faulted") != "skipped"]
-    return sent[-1] if len(sent) > asked else None
+    sent = [e for e in calls if e.data.get("faulted") != "skipped"]
+    return sent[-1] if len(sent) > counted["calls"] + counted["raised"] else None

@@ -124,7 +124,7 @@ def make_timeline(history: History, judged: StoredJudgement) -> Timeline:
 class _Clock:
     def __init__(self, history: History) -> None:
         self._zero_ns = history.outcome.started_ns
-        last_ns = history.events[-1].t_ns if history.events else self._zero_ns
+        last_ns = self._zero_ns if history.last_ns is None else history.last_ns
         self.end_s = self.of(max(history.outcome.ended_ns, last_ns))
 
     def of(self, t_ns: int) -> float:
@@ -278,7 +278,7 @@ def _loads(history: History, clock: _Clock) -> Iterator[Moment]:
 def _first_deviation(history: History, clock: _Clock, judged: StoredJudgement) -> Iterator[Moment]:
     """The line that the first broken guarantee points to; where none is broken, that of the first cause."""
     broken = {v.file: v for v in reversed(judged.verdicts) if v.outcome == "invalid" and v.file}
-    event = next((event for event in history.events if event.where in broken), None) if broken else None
+    event = next((event for event in history.of() if event.where in broken), None) if broken else None
     if event is not None:
         verdict = broken[event.where]
         rank = (

@@ -81,7 +81,7 @@ def run_page(
         timeline=timeline,
         phases=PHASES,
         measured=measured,
-        num_launches=history.restarts + 1 if history.events else 0,
+        num_launches=history.restarts + 1 if history.recorded else 0,
         advice=advice(measured, history, mtbf_s),
         looks=looks(history),
         foreign=foreign(history),
