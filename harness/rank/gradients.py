@@ -240,7 +240,7 @@ class Gradients:
             losses = [_loss(name, given) for name, given in found.items()]
             for number, (name, total, count, weight) in enumerate(losses, start=1):
                 gradients: Any = (None,) * len(parameters)
-                if total.requires_grad and count > 0:  # else no parameter has a part in it; a sum over nothing is 0
+                if total.requires_grad:  # else no parameter has a part in it
                     gradients = torch.autograd.grad(
                         total, [*parameters.values()], retain_graph=number < len(losses), allow_unused=True
                     )
