@@ -11,18 +11,21 @@ from pathlib import Path
 import pytest
 
 from harness._tests.random_trees import random_path, random_visible
-from harness.crashstates.read.disk import Disk
+from harness.crashstates.read.disk import Disk, modified_s
 from harness.crashstates.read.questions import (
     Below,
     Content,
+    Entry,
     Everything,
     Name,
     Names,
+    Opened,
     Order,
     Outside,
     Question,
     Target,
     View,
+    Views,
     resolve,
 )
 from harness.crashstates.tree import Directory, File, Link, Visible
@@ -63,10 +66,11 @@ def test_paths_lead_where_the_kernel_says(tmp_path: Path, follow: bool) -> None:
     root = f"{tmp_path}/root"
     disk = Disk(Path(root))
     words = set()
+    views = Views(root, Outside())
     for _ in range(NUM_STATES):
         visible = random_visible(rng, root=root)
         disk.put(visible)
-        view = View(root, visible, Outside())
+        view = views.of(visible)
         for _ in range(NUM_PATHS):
             path = random_path(rng) + rng.choice(("", "", "/"))
             expected = kernels_word(f"{root}/{path}", follow=follow)
@@ -75,8 +79,25 @@ def test_paths_lead_where_the_kernel_says(tmp_path: Path, follow: bool) -> None:
     assert words >= {"ENOENT", "ENOTDIR", "ELOOP", "file", "directory"}
 
 
+def test_times_are_those_that_are_put() -> None:
+    rng = random.Random(3)
+    views = Views("/nowhere", Outside())
+    for _ in range(NUM_STATES):
+        visible = random_visible(rng, with_links=False)
+        view = views.of(visible)
+        assert {path: view.time_s(path) for path in ("", *visible)} == modified_s(visible)
+
+
+def test_states_that_differ_in_files_alone_share_a_shape_and_no_answer() -> None:
+    views = Views("/nowhere", Outside())
+    one, other = views.of({"a": File(b"1", T)}), views.of({"a": File(b"22", T + 1)})
+    assert one.shape is other.shape
+    assert [Content("a").answer(one), Name("a").answer(one)] != [Content("a").answer(other), Name("a").answer(other)]
+    assert views.of({"a": Link("b")}).shape is not views.of({"a": Link("c")}).shape
+
+
 def view_of(visible: Visible) -> View:
-    return View("/nowhere", visible, Outside())
+    return Views("/nowhere", Outside()).of(visible)
 
 
 BASE: Visible = {
@@ -115,17 +136,33 @@ QUESTIONS: dict[str, tuple[Question, Visible, Visible]] = {
         without("step-2", "step-2/model"),
         BASE | {"latest": Link("./step-2")},
     ),
-    "open sees the bytes": (
+    "readlink sees the link and no sizes": (
+        Entry("latest"),
+        BASE | {"other": File(b"", T)},
+        BASE | {"latest": Link("step-1")},
+    ),
+    "unlink sees that there is a file, and not its size": (
+        Entry("other"),
+        BASE | {"other": File(b"1234", T)},
+        BASE | {"other": Directory()},
+    ),
+    "open sees that there is a file, and not what is in it": (
+        Opened("latest/model"),
+        BASE | {"step-2/model": File(b"more", T)},
+        BASE | {"step-2/model": Directory()},
+    ),
+    "open sees which file it is": (Opened("latest/model"), BASE, BASE | {"latest": Link("step-1")}),
+    "read sees the bytes": (
         Content("step-1/model"),
         BASE | {"step-1/model": File(b"one", T + 8)},
         BASE | {"step-1/model": File(b"onf", T + 1)},
     ),
-    "open sees through links": (
+    "read sees through links": (
         Content("latest/model"),
         BASE | {"latest": Link("/nowhere/step-2")},
         BASE | {"latest": Link("step-1")},
     ),
-    "open sees that there is nothing": (
+    "read sees that there is nothing": (
         Content("step-3/model"),
         BASE | {"other": File(b"", T)},
         BASE | {"step-3": File(b"", T)},

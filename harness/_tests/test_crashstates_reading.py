@@ -164,9 +164,36 @@ READERS = {
         with open(directory / 'a', 'rb') as f, mmap.mmap(f.fileno(), 0, access=mmap.ACCESS_READ) as m:
             return bytes(m)
         """,
+    "that locks a file and never reads it": """
+        fd = os.open(directory / 'a', os.O_RDWR | os.O_CREAT)
+        fcntl.flock(fd, fcntl.LOCK_EX)
+        os.ftruncate(fd, 0)
+        os.pwrite(fd, b'mine', 0)
+        return (directory / 'b').read_bytes()
+        """,
+    "that seeks the end": "return os.lseek(os.open(directory / 'a', os.O_RDONLY), 0, os.SEEK_END)",
+    "that appends and asks where it is": """
+        fd = os.open(directory / 'a', os.O_WRONLY | os.O_APPEND)
+        return os.write(fd, b'!'), os.lseek(fd, 0, os.SEEK_CUR)
+        """,
+    "that has the kernel copy": """
+        shutil.copyfile(directory / 'a', directory / 'c')
+        return (directory / 'c').read_bytes()
+        """,
+    "that puts a file of its own in place": """
+        fd = os.open(directory / 'draft', os.O_WRONLY | os.O_CREAT | os.O_EXCL)
+        os.write(fd, b'new')
+        os.rename(directory / 'draft', directory / 'a')
+        return (directory / 'a').read_bytes(), sorted(os.listdir(directory))
+        """,
+    "that reads by a descriptor of what was renamed since": """
+        fd = os.open(directory / 'a', os.O_RDONLY)
+        os.rename(directory / 'a', directory / 'b')
+        return os.read(fd, 99)
+        """,
 }
 PRELUDE = """
-import ctypes, mmap, multiprocessing, os, shutil, subprocess
+import ctypes, fcntl, mmap, multiprocessing, os, shutil, subprocess
 from concurrent.futures import ThreadPoolExecutor
 """
 
@@ -279,6 +306,13 @@ class TestWhatIsNotRead:
         for n in range(20):
             state: Visible = {"a": File(b"1", T), "b": File(b"%d" % n, T + n), f"c{n}": Directory()}
             assert reader.outcome(state).has_returned
+        assert (reader.reads, reader.answered) == (1, 19)
+
+    def test_what_is_in_a_file_that_is_opened_and_not_read_does_not_matter(self, host: Host, open_reader: Open) -> None:
+        body = "fd = os.open(directory / 'a', os.O_RDWR)\nos.pwrite(fd, b'x', 0)\nos.close(fd)"
+        reader = open_reader(host, body, "import os")
+        for n in range(20):
+            assert reader.outcome({"a": File(b"1" * n, T + n)}).has_returned
         assert (reader.reads, reader.answered) == (1, 19)
 
     def test_the_order_of_times_counts_and_not_the_times(self, host: Host, open_reader: Open) -> None:

@@ -8,6 +8,7 @@ import os
 import secrets
 import socket
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -131,7 +132,7 @@ def _known_attempts(root_fd: int) -> frozenset[str]:
 
 def _write_attempt(root_fd: int, attempt: str, earlier: frozenset[str]) -> None:
     draft = layout.ATTEMPT_DRAFT
-    if files.exists(root_fd, draft):
+    with suppress(FileNotFoundError):
         os.unlink(draft, dir_fd=root_fd)  # of a process that died here
     fd = files.create(root_fd, draft)
     try:

@@ -25,6 +25,7 @@ class Order:
         for op in recording.operations:
             self.place[op.index] = (op.rank, len(self.by_rank[op.rank]))
             self.by_rank[op.rank].append(op)
+        self._places = [(op, self.place[op.index]) for op in sorted(recording.operations, key=lambda op: op.index)]
 
     @property
     def whole(self) -> Cut:
@@ -36,8 +37,7 @@ class Order:
 
     def operations(self, cut: Cut) -> list[Operation]:
         """The operations before the cut, in the recorded order."""
-        before = (op for rank, ops in enumerate(self.by_rank) for op in ops[: cut[rank]])
-        return sorted(before, key=lambda op: op.index)
+        return [op for op, (rank, position) in self._places if position < cut[rank]]
 
     def is_before(self, first: Operation, second: Operation) -> bool:
         """Whether ``first`` had certainly happened when ``second`` did."""

@@ -195,7 +195,7 @@ class _Examiner:
         loaded: dict[int, Outcome] = {}
         for step in (0, *self._recording.steps):
             situation = explorer.models.at("kill", explorer.models.order.done(step))
-            loaded[step] = self._reader.outcome(situation.tree([unit.kept for unit in situation.units]).visible())
+            loaded[step] = self._reader.outcome(situation.visible([unit.kept for unit in situation.units]))
         found = calibrate(loaded, self._reader.expected if self._session.has_expected else None)
         self._found.truth = found.truth
         self._found.calibration += found.wrong

@@ -82,6 +82,7 @@ class Explorer:
         self._most = most
         self._seed = seed
         self._seen: set[tuple[bytes, int, int]] = set()
+        self._seen_parts: set[tuple[object, ...]] = set()
         self._steps: dict[Cut, tuple[int, int]] = {}
 
     def states(self) -> Iterator[State]:
@@ -99,32 +100,42 @@ class Explorer:
 
     def state(self, situation: Situation, chosen: tuple[int, ...]) -> State:
         """The state of these fates; ``situation.allows`` them."""
-        return self._state(situation, chosen, situation.tree(chosen).visible())
+        return self._state(situation, chosen, situation.visible(chosen))
 
     def _state(self, situation: Situation, chosen: tuple[int, ...], visible: Visible) -> State:
         return State(situation, chosen, visible, key(visible), *self._acked_and_begun(situation.cut))
 
     def _new_states(self, share: Share, situations: Sequence[Situation]) -> Iterator[State]:
         share.possible = sum(situation.num_assignments for situation in situations)
-        for state in self._states(share, situations):
+        for situation, chosen in self._assignments(share, situations):
+            # Most come to what was there before. Where it is of the same parts, which the models keep, their ids tell.
+            names, nodes = situation.parts(chosen)
+            parts = (names, self._acked_and_begun(situation.cut), *map(id, nodes))
+            if parts in self._seen_parts:
+                continue
+            self._seen_parts.add(parts)
+            state = self._state(situation, chosen, names.visible(nodes))
             known = (state.key, state.acked, state.begun)
             if known not in self._seen:
                 self._seen.add(known)
                 share.states += 1
                 yield state
 
-    def _states(self, share: Share, situations: Sequence[Situation]) -> Iterator[State]:
+    def _assignments(
+        self, share: Share, situations: Sequence[Situation]
+    ) -> Iterator[tuple[Situation, tuple[int, ...]]]:
+        """Fates that are allowed: all that differ in what can be seen, else those to try."""
         frames = self._all_frames(situations)
         for frame in frames or ():
-            for chosen, visible in frame.states():
+            for chosen in frame.assignments():
                 share.tried += frame.weight
                 if frame.situation.allows(chosen):
-                    yield self._state(frame.situation, chosen, visible)
+                    yield frame.situation, chosen
         if frames is None:
             for situation, chosen in self._bounded(situations):
                 share.tried += 1
                 if situation.allows(chosen):
-                    yield self.state(situation, chosen)
+                    yield situation, chosen
 
     def _all_frames(self, situations: Sequence[Situation]) -> list[Frame] | None:
         """None if these would be more states than shall be tried."""
@@ -158,10 +169,10 @@ class Explorer:
                 tried.add((situation.cut, chosen))
                 yield situation, chosen
         draw = random.Random(self._seed)
-        weights = [situation.num_assignments for situation in situations]
-        total = sum(weights)
+        weights = list(itertools.accumulate(situation.num_assignments for situation in situations))
+        total = weights[-1]
         while len(tried) < min(total, self._most):
-            (situation,) = draw.choices(situations, weights)
+            (situation,) = draw.choices(situations, cum_weights=weights)
             chosen = tuple(draw.randrange(len(unit.fates)) for unit in situation.units)
             if (situation.cut, chosen) not in tried:
                 tried.add((situation.cut, chosen))

@@ -12,7 +12,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from harness.crashstates.models import Situation
-from harness.crashstates.tree import Visible
 
 
 @dataclass(slots=True)
@@ -35,22 +34,13 @@ class Frame:
         """How many combinations of the seen files' fates there are."""
         return math.prod(len(self.situation.units[i].fates) for i in self.files)
 
-    def states(self) -> Iterator[tuple[tuple[int, ...], Visible]]:
-        """The fates and the tree of each."""
-        tree = self.situation.tree(self.chosen)
-        names = tree.names()
-        units = self.situation.units
-        whole = {path: tree.nodes[object_] for path, object_ in names}
-        paths: dict[int, list[str]] = {}
-        for path, object_ in names:
-            paths.setdefault(object_, []).append(path)
+    def assignments(self) -> Iterator[tuple[int, ...]]:
+        """The fates of all units for each of these combinations."""
+        units, chosen = self.situation.units, list(self.chosen)
         for fates in itertools.product(*(range(len(units[i].fates)) for i in self.files)):
-            chosen, visible = list(self.chosen), dict(whole)
             for i, fate in zip(self.files, fates, strict=True):
                 chosen[i] = fate
-                if (file := units[i].fates[fate].file) is not None:
-                    visible |= dict.fromkeys(paths[file[0]], file[1])
-            yield tuple(chosen), visible
+            yield tuple(chosen)
 
 
 def frames_of(situation: Situation, most: int) -> list[Frame] | None:
@@ -65,12 +55,11 @@ def frames_of(situation: Situation, most: int) -> list[Frame] | None:
         chosen = [unit.kept for unit in units]
         for i, fate in zip(names, fates, strict=True):
             chosen[i] = fate
-        seen = situation.tree(chosen).names()
-        objects = {object_ for _, object_ in seen}
-        are_seen = [(file := units[i].fates[0].file) is not None and file[0] in objects for i in files]
+        seen = situation.names(chosen)
+        are_seen = [(file := units[i].fates[0].file) is not None and file[0] in seen.objects for i in files]
         weight = math.prod(len(units[i].fates) for i, is_seen in zip(files, are_seen, strict=True) if not is_seen)
         # On ext4 the fates of names say which fates of files go with them, so that equal names are not the same.
-        same = (fates if situation.model == "ext4-ordered" else (), tuple(seen))
+        same = (fates if situation.model == "ext4-ordered" else (), seen)
         if same in found:
             found[same].weight += weight
         else:

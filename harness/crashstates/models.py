@@ -14,12 +14,14 @@ alice         as posix-min, but a rename may be done by half and an unsynced pag
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+import math
+from collections.abc import Iterator, Sequence
 from typing import Literal, get_args
 
 from harness.crashstates.cuts import Cut, Order
-from harness.crashstates.operation import CHANGES_DATA, CHANGES_ENTRIES, Kind, Operation, Recording
-from harness.crashstates.tree import File, Tree, changed
+from harness.crashstates.names import Change, Names, NameTrees
+from harness.crashstates.operation import CHANGES_DATA, CHANGES_ENTRIES, SYNCS, Kind, Operation, Recording
+from harness.crashstates.tree import File, Node, Tree, Visible, changed
 from harness.crashstates.units import Fate, Unit, Wear, entry_unit, file_unit
 
 ModelName = Literal["kill", "ext4-ordered", "posix-min", "alice"]
@@ -34,20 +36,29 @@ class Situation:
         units: independent of each other but for ``allows``.
     """
 
-    def __init__(self, model: ModelName, cut: Cut, base: Tree, pending: Sequence[Operation], units: tuple[Unit, ...]):
+    def __init__(
+        self,
+        model: ModelName,
+        cut: Cut,
+        trees: NameTrees,
+        entries: Sequence[Operation],
+        nodes: dict[int, Node],
+        units: tuple[Unit, ...],
+    ) -> None:
         self.model = model
         self.cut = cut
         self.units = units
-        self._base = base
-        self._pending = pending  # changes of entries from the first on that may be lost
+        self._trees = trees
+        self._entries = entries  # all changes of entries, in the recorded order
+        self._nodes = nodes  # what each object is, but for what the units say of it
         self._optional = frozenset(op.index for unit in units for op in unit.operations)
+        self._of_names = [i for i, unit in enumerate(units) if unit.fates[0].file is None]
+        self._of_files = [i for i, unit in enumerate(units) if unit.fates[0].file is not None]
+        self._names: dict[tuple[int, ...], Names] = {}
 
     @property
     def num_assignments(self) -> int:
-        product = 1
-        for unit in self.units:
-            product *= len(unit.fates)
-        return product
+        return math.prod(len(unit.fates) for unit in self.units)
 
     def fates(self, chosen: Sequence[int]) -> list[Fate]:
         return [unit.fates[i] for unit, i in zip(self.units, chosen, strict=True)]
@@ -58,27 +69,42 @@ class Situation:
             return True
         fates = self.fates(chosen)
         kept = frozenset().union(*(fate.kept for fate in fates))
-        replacing = {op.object for op in self._pending if op.replaced is not None and op.index in kept}
+        replacing = {op.object for op in self._entries if op.replaced is not None and op.index in kept}
         return all(fate.word == "kept" for fate in fates if fate.file is not None and fate.file[0] in replacing)
 
-    def tree(self, chosen: Sequence[int]) -> Tree:
-        """The file tree after the crash; ``chosen`` is the number of each unit's fate."""
-        tree = self._base.copy()
-        fates = self.fates(chosen)
-        for fate in fates:
-            if fate.file is not None:
-                tree.nodes[fate.file[0]] = fate.file[1]
+    def names(self, chosen: Sequence[int]) -> Names:
+        """The names after the crash; ``chosen`` is the number of each unit's fate."""
+        of_names = tuple([chosen[i] for i in self._of_names])
+        found = self._names.get(of_names)
+        if found is None:
+            found = self._names[of_names] = self._trees.after(tuple(self._changes(self.fates(chosen))))
+        return found
+
+    def parts(self, chosen: Sequence[int]) -> tuple[Names, list[Node]]:
+        """These names, and what their objects are, in their order: of equal states mostly the very same."""
+        names = self.names(chosen)
+        nodes = self._nodes.copy()
+        for i in self._of_files:
+            if (file := self.units[i].fates[chosen[i]].file) is not None:
+                nodes[file[0]] = file[1]
+        return names, [nodes[object_] for object_ in names.objects]
+
+    def visible(self, chosen: Sequence[int]) -> Visible:
+        """The file tree after the crash."""
+        names, nodes = self.parts(chosen)
+        return names.visible(nodes)
+
+    def _changes(self, fates: Sequence[Fate]) -> Iterator[Change]:
         kept = frozenset().union(*(fate.kept for fate in fates))
         appeared = frozenset().union(*(fate.appeared for fate in fates))
         vanished = frozenset().union(*(fate.vanished for fate in fates))
-        for op in self._pending:
+        for op in self._entries:
             if op.index in kept or op.index not in self._optional:
-                tree.apply(op)
+                yield op.index, "whole"
             elif op.index in appeared:
-                tree.appear(op)
+                yield op.index, "appeared"
             elif op.index in vanished:
-                tree.vanish(op)
-        return tree
+                yield op.index, "vanished"
 
 
 class Models:
@@ -86,69 +112,83 @@ class Models:
 
     def __init__(self, recording: Recording) -> None:
         self.order = Order(recording)
-        self._blank = Tree(recording)
-        self._syncs = [op for op in recording.operations if op.kind in (Kind.SYNC, Kind.SYNC_ALL)]
+        self._trees = NameTrees(recording)
+        self._blank = Tree(recording).nodes
+        self._operations = recording.operations
+        self._syncs = [op for op in recording.operations if op.kind in SYNCS]
         # What a file is found as depends on few things: how much of it was synced, how much was written.
         self._file_unit = functools.cache(self._make_file_unit)
-        self._by_index = {op.index: op for op in recording.operations}
+        self._file = functools.cache(self._make_file)
+        self._entry_syncs = functools.cache(self._make_entry_syncs)
+        self._data_syncs = {
+            op.index: [sync for sync in self._syncs if self._forces_data(sync, op)]
+            for op in recording.operations
+            if op.kind in CHANGES_DATA
+        }
 
     def at(self, model: ModelName, cut: Cut) -> Situation:
         """What may be lost if the crash comes at ``cut``."""
         ops = self.order.operations(cut)
-        if model == "kill":
-            return self._killed(cut, ops)
-        syncs = [op for op in self._syncs if self.order.holds(cut, op)]
-        base, units = self._blank.copy(), list[Unit]()
         entries = [op for op in ops if op.kind in CHANGES_ENTRIES]
-        lost = [op for op in entries if not any(self._forces_entry(model, sync, op) for sync in syncs)]
-        first_lost = lost[0].index if lost else len(self._by_index)
-        for op in entries:
-            if op.index < first_lost:
-                base.apply(op)
-        for object_, changes in _by_object(ops).items():
-            num_synced = sum(any(self._forces_data(sync, op) for sync in syncs) for op in changes)
+        changes = _by_object(ops)
+        if model == "kill":
+            nodes = self._blank | {object_: self._file(object_, _indices(of_it)) for object_, of_it in changes.items()}
+            return Situation("kill", cut, self._trees, entries, nodes, self._interrupted(cut, changes))
+        nodes, units = dict(self._blank), list[Unit]()
+        for object_, of_it in changes.items():
+            num_synced = sum(self._is_forced(cut, self._data_syncs[op.index]) for op in of_it)
             if num_synced:
-                base.nodes[object_] = self._file(object_, tuple(op.index for op in changes[:num_synced]))
-            if changes[num_synced:]:
-                indices = tuple(op.index for op in changes)
-                units.append(self._file_unit(_WEAR[model], object_, indices, num_synced))
+                nodes[object_] = self._file(object_, _indices(of_it[:num_synced]))
+            if of_it[num_synced:]:
+                units.append(self._file_unit(_WEAR[model], object_, _indices(of_it), num_synced))
+        syncs = self._entry_syncs(forces_all=model == "ext4-ordered")
+        lost = [op for op in entries if not self._is_forced(cut, syncs[op.index])]
         if model == "ext4-ordered":
             units += [self._in_order(lost)] if lost else []
         else:
             units += [entry_unit(op, is_split=model == "alice") for op in lost]
-        return Situation(model, cut, base, [op for op in entries if op.index >= first_lost], tuple(units))
+        return Situation(model, cut, self._trees, entries, nodes, tuple(units))
 
-    def _killed(self, cut: Cut, ops: Sequence[Operation]) -> Situation:
-        base = self._blank.copy()
-        for op in ops:
-            base.apply(op)
+    def _interrupted(self, cut: Cut, changes: dict[int, list[Operation]]) -> tuple[Unit, ...]:
+        """The writes that a kill may have cut."""
         units = []
         lasts = [self.order.by_rank[rank][position - 1] for rank, position in enumerate(cut) if position]
         for last in lasts:
             # A write may be cut only as long as nobody can know that it was done.
             if last.kind is Kind.WRITE and not any(self.order.is_before(last, other) for other in lasts):
-                changes = _by_object(ops)[last.object]
-                if changes[-1] is last:
-                    unit = self._file_unit("kill", last.object, tuple(op.index for op in changes), len(changes) - 1)
+                of_it = changes[last.object]
+                if of_it[-1] is last:
+                    unit = self._file_unit("kill", last.object, _indices(of_it), len(of_it) - 1)
                     units += [unit] if len(unit.fates) > 1 else []
-        return Situation("kill", cut, base, (), tuple(units))
+        return tuple(units)
 
     def _make_file_unit(self, wear: Wear, object_: int, indices: tuple[int, ...], num_synced: int) -> Unit:
         before = self._file(object_, indices[:num_synced])
-        return file_unit(before, [self._by_index[i] for i in indices[num_synced:]], wear)
+        return file_unit(before, [self._operations[i] for i in indices[num_synced:]], wear)
 
-    def _file(self, object_: int, indices: tuple[int, ...]) -> File:
-        node = self._blank.nodes.get(object_)
-        file = node if isinstance(node, File) else File(b"", 0.0)
-        for index in indices:
-            op = self._by_index[index]
-            file = File(changed(file.data, op), op.t_s)
-        return file
+    def _make_file(self, object_: int, indices: tuple[int, ...]) -> File:
+        """The file after these changes of it."""
+        if not indices:
+            node = self._blank.get(object_)
+            return node if isinstance(node, File) else File(b"", 0.0)
+        op = self._operations[indices[-1]]
+        return File(changed(self._file(object_, indices[:-1]).data, op), op.t_s)
 
-    def _forces_entry(self, model: ModelName, sync: Operation, op: Operation) -> bool:
+    def _make_entry_syncs(self, *, forces_all: bool) -> dict[int, list[Operation]]:
+        """Index of each change of entries -> the syncs that make it durable."""
+        return {
+            op.index: [sync for sync in self._syncs if self._forces_entry(sync, op, forces_all=forces_all)]
+            for op in self._operations
+            if op.kind in CHANGES_ENTRIES
+        }
+
+    def _is_forced(self, cut: Cut, syncs: Sequence[Operation]) -> bool:
+        return any(self.order.holds(cut, sync) for sync in syncs)
+
+    def _forces_entry(self, sync: Operation, op: Operation, *, forces_all: bool) -> bool:
         if not self.order.is_before(op, sync):
             return False
-        if sync.kind is Kind.SYNC_ALL or model == "ext4-ordered":
+        if sync.kind is Kind.SYNC_ALL or forces_all:
             return True
         return sync.object == (op.to_directory if op.kind is Kind.RENAME else op.directory)
 
@@ -173,6 +213,10 @@ class Models:
 
 def _lost_in_order(num_lost: int) -> str:
     return "lost" if num_lost == 1 else f"lost, as were the next {num_lost - 1} changes of names"
+
+
+def _indices(ops: Sequence[Operation]) -> tuple[int, ...]:
+    return tuple([op.index for op in ops])
 
 
 def _by_object(ops: Sequence[Operation]) -> dict[int, list[Operation]]:

@@ -14,9 +14,11 @@ from harness.crashstates.read.questions import (
     MAX_LINKS,
     Below,
     Content,
+    Entry,
     Everything,
     Name,
     Names,
+    Opened,
     Order,
     Outside,
     Question,
@@ -46,7 +48,16 @@ _PATHS: dict[str, tuple[tuple[int | None, int], ...]] = {
     "renameat": ((0, 1), (2, 3)),
     "renameat2": ((0, 1), (2, 3)),
 }
-_OPENS = frozenset(_each("open openat openat2 creat execve execveat truncate"))
+_OPENS = frozenset(_each("open openat openat2 creat truncate"))
+_STATUS = frozenset(_each("stat lstat newfstatat fstatat64 statx"))
+_RUNS = frozenset(_each("execve execveat"))
+# call -> index of the descriptor of which it tells what is in the file. To have it open tells nothing of that.
+_READS = {
+    **dict.fromkeys(_each("read pread64 readv preadv preadv2 splice copy_file_range lseek ioctl fallocate"), 0),
+    "sendfile": 1,
+    "mmap": 4,
+}
+_IS_NO_TERMINAL = "ENOTTY"  # says ioctl of every file
 _MAKES = frozenset(_each("mkdir mkdirat mknod mknodat creat truncate"))
 _RENAMES = frozenset(_each("rename renameat renameat2"))
 _LISTS = frozenset(_each("getdents getdents64"))
@@ -63,10 +74,10 @@ _WHOLE_PATHS: dict[str, tuple[tuple[int | None, int], ...]] = {
     "linkat": ((0, 1), (2, 3)),
 }
 # ... and these always.
-_WHOLE = frozenset(_each("symlink symlinkat fanotify_mark open_by_handle_at io_uring_setup chroot pivot_root")) | {
-    *_each("mount umount2 open_tree move_mount")
+_WHOLE = frozenset(_each("symlink symlinkat fanotify_mark open_by_handle_at io_uring_setup io_setup chroot")) | {
+    *_each("pivot_root mount umount2 open_tree move_mount")
 }
-LOOKING = (*_PATHS, *_LISTS, *_WHOLE_PATHS, *_WHOLE, *_each("fchdir fstat fstatfs write"))
+LOOKING = (*_PATHS, *_LISTS, *_READS, *_WHOLE_PATHS, *_WHOLE, *_each("fchdir fstat fstatfs write"))
 """The calls to trace of a reader; write: for its markers."""
 
 
@@ -76,18 +87,16 @@ class Looks:
 
     Attributes:
         questions: in the order in which they were asked, each once.
+        made: (thread, path) of files that were not there before: what is in them is the reader's own.
         written: what below the root may have been written to, relative to it.
         outside_seen, outside_written: absolute paths elsewhere.
     """
 
     questions: dict[Question, None] = field(default_factory=dict)
+    made: set[tuple[int, str]] = field(default_factory=set)
     written: set[str] = field(default_factory=set)
     outside_seen: set[str] = field(default_factory=set)
     outside_written: set[str] = field(default_factory=set)
-
-    def ask(self, question: Question) -> None:
-        if type(question) is not Target or Content(question.path) not in self.questions:
-            self.questions[question] = None
 
 
 class Looker:
@@ -114,11 +123,10 @@ class Looker:
         found = Looks()
         for tid in by_tid:
             for call in by_tid[tid]:
-                for question in self._questions(call, found):
-                    found.ask(question)
-        timed = dict.fromkeys(q.path for q in found.questions if isinstance(q, Name | Content))
+                found.questions |= dict.fromkeys(self._questions(call, found))
+        timed = dict.fromkeys(q.path for q in found.questions if isinstance(q, Name))
         if len(timed) > 1:
-            found.ask(Order("\0".join(timed)))
+            found.questions[Order("\0".join(timed))] = None
         return found
 
     def _note_directory(self, call: Call) -> None:
@@ -136,6 +144,10 @@ class Looker:
             yield from self._of_fd(arguments[0], Names)
         elif name in ("fstat", "fchdir", "fstatfs") and isinstance(arguments[0], Fd):
             yield from self._of_fd(arguments[0], Everything if name == "fstatfs" else Target)
+        elif name in _READS:
+            fd = arguments[_READS[name]] if len(arguments) > _READS[name] else None
+            if isinstance(fd, Fd) and call.error != _IS_NO_TERMINAL:
+                yield from self._of_fd(fd, Content)
         elif name in _WHOLE_PATHS:
             if any(self._enter(p) is not None for at in _WHOLE_PATHS[name] for p in self._absolute(call, *at)):
                 yield Everything("")
@@ -151,31 +163,42 @@ class Looker:
         flags = " ".join(str(argument) for argument in call.arguments[index + 1 :] if isinstance(argument, str | dict))
         if call.arguments[index] == b"":
             if "AT_EMPTY_PATH" in flags and directory is not None and isinstance(fd := call.arguments[directory], Fd):
-                yield from self._of_fd(fd, Content if call.name == "execveat" else Target)
+                yield from self._of_fd(fd, Content if call.name in _RUNS else Target)
             return
         is_written = call.name in _MAKES or (call.name in _OPENS and any(flag in flags for flag in _WRITE_FLAGS))
-        for path in self._absolute(call, directory, index):
+        is_made = "O_CREAT" in flags and "O_EXCL" in flags and call.error is None
+        paths = self._absolute(call, directory, index)
+        for path in paths:
             inside = self._enter(path)
             if inside is None:
                 yield from self._of_outside(call, path, flags, is_written, found)
             else:
                 if is_written:
                     found.written.add(inside)
-                yield from self._of_inside(call, inside, flags, is_first=(directory, index) == _PATHS[call.name][0])
+                if is_made and len(paths) == 1:
+                    found.made.add((call.tid, inside))
+                if call.name not in _RENAMES:
+                    yield from self._of_inside(call, inside, flags)
+                    continue
+                yield Entry(inside)
+                if "RENAME_EXCHANGE" not in flags and (directory, index) != _PATHS[call.name][0]:
+                    yield Names(inside)
+                elif (call.tid, inside) not in found.made:
+                    yield Below(inside)
 
     @staticmethod
-    def _of_inside(call: Call, path: str, flags: str, *, is_first: bool) -> Iterator[Question]:
-        if call.name in _RENAMES:
-            yield Name(path)
-            yield Below(path) if is_first or "RENAME_EXCHANGE" in flags else Names(path)
-        elif call.name in _NAMES or "AT_SYMLINK_NOFOLLOW" in flags:
-            yield Name(path)
+    def _of_inside(call: Call, path: str, flags: str) -> Iterator[Question]:
+        is_name = call.name in _NAMES or "AT_SYMLINK_NOFOLLOW" in flags
+        if call.name in _STATUS:
+            yield Name(path) if is_name else Target(path)
+        elif is_name:
+            yield Entry(path)
             if call.name == "rmdir" or "AT_REMOVEDIR" in flags:
                 yield Names(path)
         else:
             if "O_NOFOLLOW" in flags:
-                yield Name(path)
-            yield Content(path) if call.name in _OPENS and "O_PATH" not in flags else Target(path)
+                yield Entry(path)
+            yield Content(path) if call.name in _RUNS else Opened(path)
 
     def _of_outside(self, call: Call, path: str, flags: str, is_written: bool, found: Looks) -> Iterator[Question]:
         parts = path.split("/")

@@ -12,7 +12,6 @@ import stat
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 
-from harness.crashstates.read.disk import modified_s
 from harness.crashstates.tree import Directory, File, Link, Node, Visible, key
 
 MAX_LINKS = 40  # the kernel's
@@ -43,22 +42,77 @@ class Outside:
         return _DIRECTORY if stat.S_ISDIR(mode) else _FILE
 
 
-class View:
-    """A state that can be asked.
+class Shape:
+    """Names, kinds and links of a state: they decide where paths lead. States that differ in files alone share one.
 
     Args:
         root: the real, absolute path of the checkpoint directory.
     """
 
-    __slots__ = ("_children", "_links", "_outside", "_root", "_times", "visible")
-
     def __init__(self, root: str, visible: Visible, outside: Outside) -> None:
-        self.visible = visible
         self._root = root
+        self._visible = visible
         self._outside = outside
         self._links = tuple([f"{path}/" for path, node in visible.items() if type(node) is Link])
-        self._children: dict[str, frozenset[tuple[str, type[Node]]]] | None = None
-        self._times: dict[str, float] | None = None
+        self._where: dict[tuple[str, bool], tuple[str, bool]] = {}
+        self._dating: dict[str, tuple[str, ...]] = {}
+        listed: dict[str, list[tuple[str, type[Node]]]] = {}
+        for path, node in visible.items():
+            parent, _, name = path.rpartition("/")
+            listed.setdefault(parent, []).append((name, type(node)))
+        self._children = {parent: frozenset(names) for parent, names in listed.items()}
+
+    def where(self, path: str, *, follow: bool) -> tuple[str, bool]:
+        """Where ``path`` leads, as ``View.at`` has it, and whether there is anything."""
+        found = self._where.get((path, follow))
+        if found is None:
+            found = self._where[path, follow] = self._resolved(path, follow=follow)
+        return found
+
+    def children(self, directory: str) -> frozenset[tuple[str, type[Node]]]:
+        """Names and kinds in a directory."""
+        return self._children.get(directory, frozenset())
+
+    def dating(self, path: str) -> tuple[str, ...]:
+        """The files of which the newest says when a directory or a link was changed, as ``modified_s`` has it."""
+        found = self._dating.get(path)
+        if found is None:
+            nodes = self._visible
+            below = [other for other in nodes if f"{other}/".startswith(f"{path}/" if path else "")]
+            is_new = any(type(nodes[other]) is not File and not self.children(other) for other in below)
+            found = tuple(other for other in (nodes if is_new else below) if type(nodes[other]) is File)
+            self._dating[path] = found
+        return found
+
+    def _resolved(self, path: str, *, follow: bool) -> tuple[str, bool]:
+        visible = self._visible
+        if not path:
+            return "", True
+        if not f"{path}/".startswith(self._links):
+            if path in visible:
+                return path, True
+            parent, _, name = path.rpartition("/")
+            if name not in ("", ".", "..") and (name == path or type(visible.get(parent)) is Directory):
+                return "ENOENT", False
+        where = resolve(self._root, f"{self._root}/{path}", visible, self._outside, follow=follow)
+        if where == self._root:
+            return "", True
+        if not where.startswith(f"{self._root}/"):
+            return where, False
+        where = where[len(self._root) + 1 :]
+        if where not in visible:
+            return "ENOENT", False
+        return ("ENOTDIR", False) if type(visible[where]) is File and path.endswith("/") else (where, True)
+
+
+class View:
+    """A state that can be asked; ``Views`` makes it."""
+
+    __slots__ = ("shape", "visible")
+
+    def __init__(self, shape: Shape, visible: Visible) -> None:
+        self.shape = shape
+        self.visible = visible
 
     def at(self, path: str, *, follow: bool) -> tuple[str, Node | None]:
         """Where ``path`` leads, as a path of the state, and what is there.
@@ -69,37 +123,10 @@ class View:
         Returns:
             Without anything there, the first is the name of the error, or the absolute path of what is outside.
         """
-        if not path:
-            return "", _DIRECTORY
-        if not f"{path}/".startswith(self._links):
-            node = self.visible.get(path)
-            if node is not None:
-                return path, node
-            parent, _, name = path.rpartition("/")
-            if name not in ("", ".", "..") and (name == path or type(self.visible.get(parent)) is Directory):
-                return "ENOENT", None
-        where = resolve(self._root, f"{self._root}/{path}", self.visible, self._outside, follow=follow)
-        if where == self._root:
-            return "", _DIRECTORY
-        if not where.startswith(f"{self._root}/"):
+        where, is_there = self.shape.where(path, follow=follow)
+        if not is_there:
             return where, None
-        where = where[len(self._root) + 1 :]
-        node = self.visible.get(where)
-        if node is None:
-            return "ENOENT", None
-        if type(node) is File and path.endswith("/"):
-            return "ENOTDIR", None
-        return where, node
-
-    def children(self, directory: str) -> frozenset[tuple[str, type[Node]]]:
-        """Names and kinds in a directory, which is a path of the state."""
-        if self._children is None:
-            listed: dict[str, list[tuple[str, type[Node]]]] = {}
-            for path, node in self.visible.items():
-                parent, _, name = path.rpartition("/")
-                listed.setdefault(parent, []).append((name, type(node)))
-            self._children = {parent: frozenset(names) for parent, names in listed.items()}
-        return self._children.get(directory, frozenset())
+        return where, self.visible[where] if where else _DIRECTORY
 
     def time_s(self, path: str) -> float:
         """When what ``path`` leads to was changed; -1 if it leads nowhere in this state."""
@@ -108,9 +135,28 @@ class View:
             return node.t_s
         if node is None:
             return -1
-        if self._times is None:
-            self._times = modified_s(self.visible)
-        return self._times[where]
+        files = [self.visible[file] for file in self.shape.dating(where)]
+        return max((file.t_s for file in files if type(file) is File), default=0.0)
+
+
+class Views:
+    """The states of one reader, as they can be asked; each shape is made once.
+
+    Args:
+        root: the real, absolute path of the checkpoint directory.
+    """
+
+    def __init__(self, root: str, outside: Outside) -> None:
+        self._root = root
+        self._outside = outside
+        self._shapes: dict[object, Shape] = {}
+
+    def of(self, visible: Visible) -> View:
+        same = tuple(visible), tuple([None if type(node) is File else node for node in visible.values()])
+        shape = self._shapes.get(same)
+        if shape is None:
+            shape = self._shapes[same] = Shape(self._root, visible, self._outside)
+        return View(shape, visible)
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,8 +169,26 @@ class Question(ABC):
     def answer(self, view: View) -> Answer: ...
 
 
+class Entry(Question):
+    """readlink, unlink, mkdir: what kind of thing this name is."""
+
+    __slots__ = ()
+    follow = False
+
+    def answer(self, view: View) -> Answer:
+        where, node = view.at(self.path, follow=self.follow)
+        return node if type(node) is Link else (where, type(node))
+
+
+class Opened(Entry):
+    """open, access: what kind of thing is behind this name; and which, since its descriptor may be used later."""
+
+    __slots__ = ()
+    follow = True
+
+
 class Name(Question):
-    """lstat, readlink: what this name is."""
+    """lstat: what this name is, and of a file the size."""
 
     __slots__ = ()
     follow = False
@@ -135,14 +199,14 @@ class Name(Question):
 
 
 class Target(Name):
-    """stat, access: what is behind this name. Of a directory also which, since its descriptor may be used later."""
+    """stat: the same of what is behind this name."""
 
     __slots__ = ()
     follow = True
 
 
 class Content(Question):
-    """open: what is behind this name, and what is in it."""
+    """read, mmap: what is behind this name, and what is in it."""
 
     __slots__ = ()
 
@@ -158,7 +222,7 @@ class Names(Question):
 
     def answer(self, view: View) -> Answer:
         where, node = view.at(self.path, follow=False)
-        return view.children(where) if type(node) is Directory else where
+        return view.shape.children(where) if type(node) is Directory else where
 
 
 class Below(Question):

@@ -13,14 +13,14 @@ from harness.crashstates.ranks.session import LOAD_S, Session
 from harness.crashstates.read.disk import Disk
 from harness.crashstates.read.looks import LOOKING, Looker, Looks
 from harness.crashstates.read.memo import Memo
-from harness.crashstates.read.questions import Outside, View
+from harness.crashstates.read.questions import Outside, Views
 from harness.crashstates.record.strace import Call
 from harness.crashstates.record.tracing import attach
 from harness.crashstates.scratch import scratch
 from harness.crashstates.tree import Visible
 from harness.errors import RecordError
 
-_STRING_LIMIT_BYTES = 256  # markers; names are always whole
+_STRING_LIMIT_BYTES = 48  # markers; names are always whole
 
 
 class Doubtful(Exception):
@@ -61,9 +61,10 @@ class Reader(Closing):
         self._deadline_s = deadline_s
         self._disk = Disk(Path(self._root))
         self._memo = Memo()
-        self._outside = Outside()
+        outside = Outside()
+        self._views = Views(self._root, outside)
         self._outside_written: set[str] = set()
-        self._looker = Looker(self._root, str(Path.cwd()), self._outside)
+        self._looker = Looker(self._root, str(Path.cwd()), outside)
         self._next_comparison = 2
         self._readers = session.start_readers(is_fresh=is_fresh)
         self._readers.keeps_raised = keeps_raised
@@ -88,7 +89,7 @@ class Reader(Closing):
             LaunchError: the ranks or strace cannot go on.
             OSError: the state cannot be written.
         """
-        view = View(self._root, visible, self._outside)
+        view = self._views.of(visible)
         known = self._memo.find(view)
         if known is not None:
             self.answered += 1
