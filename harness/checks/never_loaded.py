@@ -8,6 +8,7 @@ These are questions, not broken promises.
 from __future__ import annotations
 
 from harness.checks.records import ended_well, listed, start_step, state_of
+from harness.checks.replicas import digests
 from harness.history import History
 from harness.wire import Event, Kind
 
@@ -44,15 +45,15 @@ def begun_anew(history: History) -> tuple[Event, str] | None:
     if is_saved or history.of((Kind.LOAD, Kind.INVENTORY, Kind.SAVE_END)):
         return None
     last = history.restarts
-    updates = history.of(Kind.UPDATE)
-    started = {e.rank: e for e in reversed(updates) if e.restart == last}
-    before = max((e.step for e in updates if e.restart < last), default=0)
+    steps = {place: [step for step, _ in made.updates] for place, made in history.each(digests).items()}
+    started = sorted(rank for (rank, restart), made in steps.items() if restart == last and made)
+    before = max((step for (_, restart), made in steps.items() if restart < last for step in made), default=0)
     if not started or not before or not ended_well(history) or history.plan.expect.resume_step == 0:
         return None
     begins = [start_step(history, rank, last) for rank in started]
     if any(begin is None or begin[0] > 0 for begin in begins):
         return None
-    first = min(started.values(), key=lambda e: e.t_ns)
+    first = min((history.of(Kind.UPDATE, rank=rank, restart=last)[0] for rank in started), key=lambda e: e.t_ns)
     return first, f"{listed(started)} began again at step 0, after update {before} had been made"
 
 
