@@ -270,6 +270,14 @@ def test_plain_text_stays_as_it_is() -> None:
     assert plain(7) == 7
 
 
+def test_what_an_object_says_of_itself_hides_nothing_either() -> None:
+    class Said:
+        def __str__(self) -> str:
+            return "a\u202eb\ud800"
+
+    assert plain(Said()) == "a\\u202eb\\ud800"
+
+
 # --------------------------------------------------------------------------------------------------------- sessions
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from harness.checks.ends import ends_of
-from harness.checks.progress import progress
+from harness.checks.ends import End, ends_of
+from harness.checks.hang import Hang, hang_of
 from harness.checks.records import failed_restarts
 from harness.checks.sent import describe
 from harness.checks.stacks import Dump, dumps_of
@@ -45,29 +45,32 @@ class Witness:
 
 @dataclass(frozen=True, kw_only=True)
 class Failure:
-    """One launch that came to a bad end; ``progress`` says who is ahead, behind or absent."""
+    """One launch that came to a bad end; ``hang`` says who is ahead, behind or absent, and where each rank stood."""
 
     restart: int
-    progress: str
+    hang: Hang
     witnesses: tuple[Witness, ...]
     num_left_out: int
 
 
 def failures(history: History, run_dir: Path) -> list[Failure]:
     """Of each launch that failed, by restart count."""
-    return [
-        Failure(
-            restart=restart,
-            progress=str(progress(history, restart)),
-            witnesses=tuple(_witness(history, run_dir, rank, restart) for rank in history.ranks[:MAX_RANKS]),
-            num_left_out=max(0, len(history.ranks) - MAX_RANKS),
-        )
-        for restart in failed_restarts(history)
-    ]
+    return [_failure(history, run_dir, restart) for restart in failed_restarts(history)]
 
 
-def _witness(history: History, run_dir: Path, rank: int, restart: int) -> Witness:
-    end = ends_of(history, restart)[rank]
+def _failure(history: History, run_dir: Path, restart: int) -> Failure:
+    ends = ends_of(history, restart)
+    ranks = history.ranks[:MAX_RANKS]
+    return Failure(
+        restart=restart,
+        hang=hang_of(history, restart),
+        witnesses=tuple(_witness(history, run_dir, ends[rank], restart) for rank in ranks),
+        num_left_out=max(0, len(history.ranks) - MAX_RANKS),
+    )
+
+
+def _witness(history: History, run_dir: Path, end: End, restart: int) -> Witness:
+    rank = end.rank
     sent = history.of(Kind.COLLECTIVE, rank=rank, restart=restart)
     code = "" if end.code is None else f"exit code {end.code}" if end.code >= 0 else signal_name(end.code)
     signal = end.signal or ""

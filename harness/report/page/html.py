@@ -56,12 +56,13 @@ def json_block(data: Any) -> Markup:
 
 
 def plain(value: Any) -> Any:
-    """Text whose every character can be seen; what is no text stays as it is."""
-    if not isinstance(value, str) or isinstance(value, Markup):
+    """Text whose every character can be seen, of any object; numbers stay as they are, and so does HTML."""
+    if isinstance(value, Markup | jinja2.Undefined | int | float | None):
         return value
-    if value.isascii() and value.isprintable():
-        return value
-    return "".join(f"\\u{ord(c):04x}" if c not in _SHOWN and unicodedata.category(c) in _HIDING else c for c in value)
+    text = str(value)
+    if text.isascii() and text.isprintable():
+        return text
+    return "".join(f"\\u{ord(c):04x}" if c not in _SHOWN and unicodedata.category(c) in _HIDING else c for c in text)
 
 
 def pretty(value: Any) -> str:
