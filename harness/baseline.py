@@ -304,8 +304,8 @@ def _from_json(raw: dict[str, Any]) -> Baseline:
             int(rank): {int(step): value for step, value in steps.items()} for rank, steps in raw[name].items()
         }
     for name in ("starts", "finals", "epochs", "saves", "foreign_saves"):
-        raw[name] = {int(number): value for number, value in raw[name].items()}
+        raw[name] = {int(number): value for number, value in raw.get(name, {}).items()}
     raw["effects"] = effects_from_json(raw.get("effects", ()))
-    raw["broken"] = tuple(raw["broken"])
+    raw["broken"] = tuple(raw.get("broken", ()))
     raw["magnitudes"] = tuple(tuple(values) for values in raw["magnitudes"])
     return Baseline(**raw)

@@ -17,13 +17,13 @@ import psutil
 import pytest
 
 from harness.chaos import trial as trial_module
-from harness.chaos.canary import canaries, draw_canary
+from harness.chaos.canary import Canary, canaries, draw_canary
 from harness.chaos.command import EXIT_CODES, summary, write_night
 from harness.chaos.draw import rng_of
 from harness.chaos.finding import pin_down
 from harness.chaos.job import JobSource, changed, make_job, workloads
 from harness.chaos.night import Order, run_night
-from harness.chaos.trial import open_session, try_number, try_scenario
+from harness.chaos.trial import Trial, open_session, try_number, try_scenario
 from harness.expect import Judgement
 from harness.faults import At
 from harness.faults.corrupt_sample import CorruptSample
@@ -94,7 +94,7 @@ def test_a_night_passes_with_its_canary_found_and_keeps_no_run_that_passed(store
 
 @pytest.mark.slow
 def test_a_night_whose_canary_is_not_found_proves_nothing(store: Path) -> None:
-    night = run_night(order(store, "no-canary", num_runs=1, canary=HEALTHY), io.StringIO())
+    night = run_night(order(store, "no-canary", num_runs=1, canary=Canary(HEALTHY, frozenset())), io.StringIO())
     assert {trial.outcome for trial in night.trials} == {"passed"}
     assert (night.outcome, EXIT_CODES[night.outcome]) == ("unknown", 2)
     assert any("the canary was not found: passed" in doubt for doubt in night.doubts)
@@ -158,12 +158,21 @@ def test_a_job_that_cannot_be_used_is_named_with_its_rank_its_exception_and_its_
     assert "rank 1: ValueError: a bug at train.py:7; the records are in /s/b/run-1" in trial.headline
 
 
+@pytest.mark.parametrize(
+    ("outcome", "blamed", "is_found"),
+    [("failed", ["EndsLikeBaseline", "SamplesOnce"], True), ("failed", ["EndsInTime"], False), ("passed", [], False)],
+)
+def test_a_canary_is_found_only_by_the_bug_that_was_planted(outcome: Any, blamed: list[str], is_found: bool) -> None:
+    trial = Trial(number=-1, scenario=HEALTHY, outcome=outcome, headline="", blamed=tuple(blamed))
+    assert Canary(HEALTHY, frozenset({"SamplesOnce"})).is_found_by(trial) == is_found
+
+
 def test_the_canaries_are_planted_bugs_and_drawn_from_the_seed() -> None:
     assert len(canaries()) > 20
-    names = [draw_canary(seed).title for seed in range(30)]
-    assert names == [draw_canary(seed).title for seed in range(30)]
+    names = [draw_canary(seed).scenario.title for seed in range(30)]
+    assert names == [draw_canary(seed).scenario.title for seed in range(30)]
     assert len(set(names)) > 10
-    assert all(draw_canary(seed).expect == Expect(outcome="guaranteed") for seed in range(30))
+    assert all(draw_canary(seed).scenario.expect == Expect(outcome="guaranteed") for seed in range(30))
     assert not any(name.startswith("planted") for name in workloads())
 
 

@@ -285,6 +285,15 @@ def test_a_launch_that_had_nothing_left_to_do_and_fails_in_its_teardown_fails_at
     assert (cause.rank, cause.step, cause.phase, cause.how) == (1, 8, "teardown", "exception")
 
 
+def test_in_the_teardown_the_step_that_was_begun_when_the_data_ended_is_the_faults_too() -> None:
+    planned = load_fault({"kind": "out_of_memory", "rank": 1, "at": {"phase": "teardown"}})
+    story = run(faults=[planned], expect="stops").start().updates(1, 4)
+    story.tell(1, Kind.PHASE, step=5, phase="load_batch").tell(1, Kind.PHASE, phase="teardown")
+    story.fire(1, phase="teardown").raises(1, "MemoryError", "no more", phase="teardown").leave(0)
+    found = GUARANTEES["CulpritNamed"].check(story.history(exit_code=1), None)
+    assert found.outcome == "valid", found
+
+
 def test_without_faults_a_named_rank_is_enough() -> None:
     story = run().start().updates(1, 3).begin(1, 4).raises(1, "ValueError", "a bug of the script's").cut_off()
     found = GUARANTEES["CulpritNamed"].check(story.history(exit_code=1), None)

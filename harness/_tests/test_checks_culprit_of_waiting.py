@@ -48,6 +48,33 @@ def test_connections_that_are_lost_are_no_hang_and_nobody_is_named() -> None:
     assert GUARANTEES["CulpritNamed"].check(history, None).outcome == "unknown"
 
 
+def test_a_call_that_waited_was_not_cut_off_though_the_scenarios_timeout_is_longer() -> None:
+    """A script may bound its wait() or its barrier itself."""
+    story = run(collective_timeout_s=30.0, expect="stops").start().updates(1, 3).begin(0, 4).passes(4.0)
+    (cause,) = diagnose(story.cut_off(0).ended_by_launcher(1).history(exit_code=1))
+    assert (cause.how, cause.rank) == ("hang", 1)
+
+
+ANSWERS: dict[str, tuple[str, int, bool]] = {
+    # name: (type, step of the rank that says so first, in_collective)
+    "as it came": ("RuntimeError", 4, True),
+    "wrapped by the script": ("TrainingFailed", 4, False),
+    "in the next update": ("TrainingFailed", 5, False),
+}
+
+
+@pytest.mark.parametrize("name", ANSWERS)
+@pytest.mark.parametrize("first", [0, 1])
+def test_however_a_script_answers_lost_connections_they_are_the_cause(name: str, first: int) -> None:
+    kind, step, in_collective = ANSWERS[name]
+    planned = load_fault({"kind": "abort_group", "rank": 1, "at": {"step": 4, "collective": 1}})
+    story = run(faults=[planned], expect="stops").start().updates(1, 3).begin(0, 4).begin(1, 4).fire(1)
+    if step == 5:
+        story.update(first, 4).begin(first, 5)
+    story.raises(first, kind, "Connection closed by peer", in_collective=in_collective).cut_off()
+    assert GUARANTEES["CulpritNamed"].check(story.history(exit_code=1), None).outcome == "valid"
+
+
 def test_a_rank_that_gives_up_a_save_after_its_timeout_has_lost_no_connection() -> None:
     """What the store says of it comes right before the exception, and seconds after the call."""
     story = run(expect="stops").start().updates(1, 3).collective(0, "all_gather", phase="save", numel=8).passes(5.0)

@@ -100,6 +100,15 @@ def view_of(visible: Visible) -> View:
     return Views("/nowhere", Outside()).of(visible)
 
 
+def test_of_a_directory_its_number_of_links_tells_what_is_in_it() -> None:
+    base: Visible = {"d": Directory(), "d/file": File(b"1", T)}
+    answers = [
+        Target("d").answer(view_of(base | more))
+        for more in ({}, {"d/stage": Directory()}, {"d/other": File(b"2", T)}, {"d/link": Link("file")})
+    ]
+    assert answers[1] != answers[0] == answers[2] == answers[3]
+
+
 BASE: Visible = {
     "latest": Link("step-2"),
     "other": File(b"123", T + 9),

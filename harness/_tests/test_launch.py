@@ -6,6 +6,7 @@ import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -24,7 +25,8 @@ from harness.launch import LAUNCHERS, Launcher
 from harness.launch.base import is_gone
 from harness.launch.warm import WarmLauncher
 from harness.plan import Expect, Plan, write_plan
-from harness.wire import Kind
+from harness.rank import supervisor
+from harness.wire import Kind, events_path
 
 COLD = pytest.param("torchrun", marks=pytest.mark.slow)
 TRAIN = """
@@ -275,3 +277,25 @@ def test_a_warm_rank_finds_imported_what_takes_long_to_import(run: Run, tmp_path
 def test_the_warm_parent_makes_no_cuda_call(warm_launcher: Launcher, run: Run, tmp_path: Path) -> None:
     history = run("show(initialized=torch.cuda.is_initialized(), forked=torch.cuda._is_in_bad_fork())\n" + TRAIN)
     assert shown(tmp_path, history, 0) == {"initialized": False, "forked": False}
+
+
+def test_a_port_counts_as_left_open_only_in_a_process_of_the_run(tmp_path: Path) -> None:
+    """As soon as it is free any other process of the machine may get it."""
+    listens = "import socket, sys; s = socket.create_server(('127.0.0.1', 0)); print(s.getsockname()[1], flush=True); "
+    with (
+        socket.create_server(("127.0.0.1", 0)) as other,
+        subprocess.Popen(
+            [sys.executable, "-c", listens + "sys.stdin.read()"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        ) as below,
+    ):
+        assert below.stdout is not None
+        port = int(below.stdout.readline())
+        for rank, number in enumerate((other.getsockname()[1], port)):
+            path = events_path(tmp_path, rank, 0)
+            path.parent.mkdir()
+            start = {"t": 1, "kind": "start", "step": 0, "phase": "init", "pid": 1, "local_rank": rank}
+            path.write_text(json.dumps({**start, "master_addr": "127.0.0.1", "master_port": number}) + "\n")
+        assert [*supervisor._open_ports(tmp_path)] == [
+            f"port {port} (the ranks' store) is still open, in process {below.pid}"
+        ]
+        below.kill()

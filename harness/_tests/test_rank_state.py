@@ -11,6 +11,7 @@ import pytest
 import torch
 from torch import nn
 
+from harness.rank.digest import Digest
 from harness.rank.state import TrainingState
 
 
@@ -88,6 +89,38 @@ def test_a_buffer_of_any_kind_has_a_digest(buffer: torch.Tensor) -> None:
     if buffer.layout is not torch.strided:
         script.model.other = buffer * 2
         assert script.state.digests()["buffers"] != after["buffers"]
+
+
+class Halves(torch.Tensor):
+    """A wrapper, as those of quantized weights: its values are in two tensors, and it has no memory of its own."""
+
+    @staticmethod
+    def __new__(cls, one: torch.Tensor, two: torch.Tensor) -> Halves:
+        return torch.Tensor._make_wrapper_subclass(cls, one.shape, dtype=one.dtype)  # type: ignore[attr-defined,no-any-return]
+
+    def __init__(self, one: torch.Tensor, two: torch.Tensor) -> None:
+        self.one, self.two = one, two
+
+    def __tensor_flatten__(self) -> tuple[list[str], None]:
+        return ["one", "two"], None
+
+    @classmethod
+    def __torch_dispatch__(cls, call: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:  # type: ignore[override]
+        if call is torch.ops.aten.detach.default:
+            return cls(args[0].one, args[0].two)
+        raise NotImplementedError(call)
+
+
+@pytest.mark.parametrize("numel", [4, 1 << 19], ids=["small", "large"])
+def test_what_a_wrapper_holds_is_read_and_memory_that_was_freed_is_not(numel: int) -> None:
+    two = torch.zeros(numel)
+    digest = Digest()
+    before = digest.of(["w"], [Halves(torch.ones(numel), two)])
+    two[numel - 1] = 1
+    assert digest.of(["w"], [Halves(torch.ones(numel), two)]) != before
+    freed = torch.ones(numel)
+    freed.untyped_storage().resize_(0)
+    assert digest.of(["w"], [freed]) == Digest().of(["w"], [freed])
 
 
 def test_a_parameter_that_is_not_there_yet_has_a_digest() -> None:

@@ -63,9 +63,10 @@ def _trained() -> tuple[nn.Linear, torch.optim.Optimizer]:
         (lambda model: model.zero_grad(), True),
         (lambda model: model.zero_grad(set_to_none=False), True),
         (lambda model: model.weight.grad.mul_(0.5), False),
+        (lambda model: model.weight.grad.zero_(), False),
         (lambda _: None, False),
     ],
-    ids=["none is left", "all are zeros", "they were clipped", "nothing was done to them"],
+    ids=["none is left", "all are zeros", "they were clipped", "one is zero by itself", "nothing was done to them"],
 )
 def test_what_was_summed_up_is_forgotten_with_its_gradients(
     zero: Callable[[nn.Linear], object], is_forgotten: bool

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import cache
 from random import Random
 
+from harness.chaos.trial import Trial
 from harness.errors import HarnessError
 from harness.mutants import planted_files
 from harness.plan import Expect
@@ -33,7 +35,23 @@ def canaries() -> Mapping[str, Scenario]:
     return found
 
 
-def draw_canary(seed: int, shard: int = 1) -> Scenario:
+@dataclass(frozen=True)
+class Canary:
+    """A planted bug, as it is run in a night.
+
+    Attributes:
+        guarantees: those of which one must be found broken.
+    """
+
+    scenario: Scenario
+    guarantees: frozenset[str]
+
+    def is_found_by(self, trial: Trial) -> bool:
+        """Whether this run of it failed by the bug: on a machine that is too busy for anything all plans fail."""
+        return trial.outcome == "failed" and not self.guarantees.isdisjoint(trial.blamed)
+
+
+def draw_canary(seed: int, shard: int = 1) -> Canary:
     """The canary of a night: its expectation is derived from its faults as that of every other plan is."""
     candidates = canaries()
     name = Random(f"canary {seed} {shard}").choice(sorted(candidates))
@@ -42,4 +60,5 @@ def draw_canary(seed: int, shard: int = 1) -> Scenario:
         field: getattr(scenario, field) for field in scenario.model_fields_set - {"faults", "expect", "guarantees"}
     }
     fields |= {"title": f"canary: {name}", "fault": scenario.faults}
-    return Scenario(**fields, expect=Expect(outcome="guaranteed"))
+    guarantees = frozenset(broken.guarantee for broken in scenario.expect.broken)
+    return Canary(Scenario(**fields, expect=Expect(outcome="guaranteed")), guarantees)

@@ -15,20 +15,20 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
 from types import FrameType
 from typing import Any, Literal, TextIO
 
 from harness.chaos.budget import Budget, numbers
-from harness.chaos.canary import draw_canary
+from harness.chaos.canary import Canary, draw_canary
 from harness.chaos.draw import ANY_JOB
 from harness.chaos.finding import SHRINK_S, Found, pin_down
 from harness.chaos.job import JobSource
 from harness.chaos.progress import Progress
 from harness.chaos.trial import Trial, begin, try_number, try_scenario
-from harness.scenario import Scenario
 
 REPEAT_EVERY = 20  # of so many plans one is run twice, and both must come to the same
 MAX_FOUND = 8  # ways not to pass that are made smaller; more of them in a night have one cause, most likely
@@ -63,7 +63,7 @@ class Order:
     num_shards: int = 1
     jobs: int = JOBS_A_CORE * (os.cpu_count() or 1)
     source: JobSource = ANY_JOB
-    canary: Scenario | None = None
+    canary: Canary | None = None
 
 
 @dataclass(kw_only=True)
@@ -71,7 +71,7 @@ class Night:
     """What it came to.
 
     Attributes:
-        canary: its run; it must have failed.
+        canary: its run; it must have failed, and by the bug that was planted.
         found: one entry for each way not to pass.
         trouble: why the night broke off; empty if it did not.
     """
@@ -183,7 +183,9 @@ class _Running:
     def to_the_end(self) -> None:
         order = self._night.order
         canary = order.canary or draw_canary(order.seed, order.shard)
-        self._begin("canary", self._canary_ended, try_scenario, canary, f"canary-{order.seed}-{order.shard}")
+        name = f"canary-{order.seed}-{order.shard}"
+        self._begin("canary", partial(self._canary_ended, canary), try_scenario, canary.scenario, name)
+        is_told = False
         while True:
             while not self._was_told() and len(self._running) < order.jobs and self._budget.fits(self._num_begun):
                 number = next(self._numbers)
@@ -206,12 +208,18 @@ class _Running:
                 else:
                     then(ended)
             self._progress.tick()
+            if self._was_told() and not is_told:
+                is_told = True
+                self._progress.say(f"{self._progress.prefix}: told to end; what runs is waited for, nothing is begun")
 
     def _begin(self, what: str, then: Callable[[Any], None], call: Callable[..., Any], *args: Any) -> None:
         self._running[self._pool.submit(call, *args)] = (what, then)
         self._progress.running[what] += 1
 
-    def _canary_ended(self, trial: Trial) -> None:
+    def _canary_ended(self, canary: Canary, trial: Trial) -> None:
+        if trial.outcome == "failed" and not canary.is_found_by(trial):
+            why = f"it failed, and not by the bug that was planted: {trial.headline}"
+            trial = replace(trial, outcome="unknown", headline=why)
         self._night.canary = trial
         word = "found" if trial.outcome == "failed" else f"NOT FOUND, {trial.outcome}"
         self._progress.say(f"{self._progress.prefix}: canary {word}: {trial.headline}")
@@ -223,13 +231,14 @@ class _Running:
             self._keep_or_delete(trial)
             is_new = self._ways[trial.way] == 1
             num_ways = sum(1 for way in self._ways if way)
-            if is_new and num_ways <= MAX_FOUND and trial.scenario is not None:
+            if is_new and num_ways <= MAX_FOUND and trial.scenario is not None and trial.outcome != "error":
                 order, left_s = self._night.order, self._budget.left_s
                 within_s = SHRINK_S if left_s is None else min(SHRINK_S, left_s)
                 name = f"chaos-{order.seed}-{trial.number}"
                 self._begin("smaller", self._pinned_down, pin_down, trial, order.out_dir, name, within_s)
             elif is_new:
                 why = "no plan could be drawn" if trial.scenario is None else "too many ways not to pass"
+                why = "the harness was in trouble, not the job" if trial.outcome == "error" else why
                 self._night.found.append(Found(trial=trial, problem=f"not made smaller: {why}"))
         self._night.trials.append(trial)
         self._progress.ended(trial)

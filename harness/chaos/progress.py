@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
+from textwrap import shorten
 from typing import TextIO
 
 from harness.chaos.budget import Budget
 from harness.chaos.trial import Trial
 
 EVERY_S = 15.0  # a plain line; one that stays in its place is renewed as often as it changes
+MAX_LAST_CHARS = 100  # of the last failure, in each line that comes again; all of it is said once
 
 
 @dataclass
@@ -58,7 +60,7 @@ class Progress:
         parts += self._now()
         parts += [f"{60 * num_runs / elapsed_s:.0f} a minute"] if elapsed_s > 1 and num_runs else []
         parts += self._left(num_runs, elapsed_s)
-        parts += [f"last: {self.last_failure}"] if self.last_failure else []
+        parts += [f"last: {shorten(self.last_failure, MAX_LAST_CHARS)}"] if self.last_failure else []
         return f"{self.prefix}: {'; '.join(parts)}"
 
     def _now(self) -> list[str]:

@@ -67,7 +67,9 @@ def scenario_text(scenario: Scenario, comment: Sequence[str] = ()) -> str:
     lines = [line for text in comment for line in textwrap.wrap(text, 118, initial_indent="# ", subsequent_indent="# ")]
     for name, field in Scenario.model_fields.items():
         value = getattr(scenario, name)
-        if name not in TABLES and (value != field.default or name in ("workload", "ranks", "steps", "save_every")):
+        told = {"steps": scenario.planned_steps, "save_every": scenario.planned_save_every}
+        is_told = told[name] is not None if name in told else name in ("workload", "ranks")
+        if name not in TABLES and (value != field.default or is_told):
             lines.append(f"{name} = {_value(value)}")
     if scenario.env:
         lines += ["", "[env]", *(f"{_value(name)} = {_value(value)}" for name, value in scenario.env.items())]

@@ -81,13 +81,13 @@ def _mistaken_of(history: History, cause: Cause, fired: list[Event], first: Even
     done = f"{fault.kind} fired on {listed(alike)} in step {first.step}"
     if _spoils_values(fault) and cause.how == "exception" and (cause.step or 0) >= first.step:
         return None  # they spread with the next reduction: whose script says so first is chance
-    if cause.how == "disconnected" and "disconnected" in _shows_as(fault):
-        return None  # whose connections they were nobody can tell
+    if cause.how in (shows := _shows_as(fault)) and "disconnected" in shows and (cause.step or 0) >= first.step:
+        return None  # all ranks fail of it: whose script says so first, and how, is chance
     if not cause.named or not alike.keys() >= {*cause.named}:
         return f"{done}, but {_who(cause)} is named: {cause.detail}"
     if cause.how not in (expected := _shows_as(fault)):
         return f"{done}, which shows as {' or '.join(expected)}, but what is named is {cause.how}: {cause.detail}"
-    if cause.how != "loader" and not _is_there(fault, cause.step, alike[cause.named[0]].step):
+    if cause.how != "loader" and not _is_there(fault, cause.step, alike[cause.named[0]]):
         # Where unequal loaders part is not where the loader was made shorter.
         return f"{done}, but step {cause.step} is named: {cause.detail}"
     code = _exit_code(fault)
@@ -100,9 +100,13 @@ def _only_slows(fault: Fault) -> bool:
     return fault.ends_launch == "never" and not fault.findings
 
 
-def _is_there(fault: Fault, named: int | None, fired: int) -> bool:
-    """Whether the step that is named is the fault's: of a rank that may go on for a while, that one or a later one."""
-    return named == fired if _grace_s(fault) is None else (named or 0) >= fired
+def _is_there(fault: Fault, named: int | None, fired: Event) -> bool:
+    """Whether the step that is named is the fault's: of a rank that may go on for a while, that one or a later one; in
+    the teardown also the one that was begun when the data came to its end.
+    """
+    if _grace_s(fault) is not None:
+        return (named or 0) >= fired.step
+    return named == fired.step or (fired.phase == "teardown" and named == fired.step + 1)
 
 
 def _grace_s(fault: Fault) -> float | None:
@@ -144,7 +148,7 @@ def _of_collective(fault: CollectiveFault) -> Iterable[str]:
         case "delay_collective":
             return ("hang",)
         case "abort_group":
-            return ("disconnected",)
+            return ("disconnected", "exception", "exit")
         case "corrupt_collective":
             return ("exception",)  # the script looks at its values
         case _:

@@ -23,6 +23,8 @@ from harness.checks.sent import describe, sent_by_group
 from harness.history import Baseline, History
 from harness.wire import Event, Kind
 
+AT_ONCE_S = 1.0  # a connection that is closed is noticed by the next call that goes over it
+
 How = Literal[
     "signal",
     "exception",
@@ -312,11 +314,14 @@ def _teardown(history: History, restart: int, ends: Mapping[int, End]) -> Cause 
 
 
 def _stopped(history: History, restart: int, ends: Mapping[int, End]) -> Cause | None:
-    """No rank failed, and yet the launcher says that the job did: it was told to stop, and so were the ranks."""
+    """No rank failed, and yet the launcher says that the job did, as when it is told to stop, or did not end."""
     outcome = history.outcome
-    if outcome.timed_out or outcome.agent_exits or any((end.way, end.code) != ("exit", 0) for end in ends.values()):
+    if outcome.agent_exits or any((end.way, end.code) != ("exit", 0) for end in ends.values()):
         return None
     last = max(ends.values(), key=_time)
+    found = f"the launcher's is {outcome.exit_code}, as when it is told to stop"
+    if outcome.timed_out:
+        found = "the launcher, or what they had started, had not ended when the time was over"
     return Cause(
         rank=None,
         restart=restart,
@@ -325,7 +330,7 @@ def _stopped(history: History, restart: int, ends: Mapping[int, End]) -> Cause |
         operation=None,
         how="stopped",
         exit_code=outcome.exit_code,
-        detail=f"all ranks left with exit code 0; the launcher's is {outcome.exit_code}, as when it is told to stop",
+        detail=f"all ranks left with exit code 0; {found}",
         event=last.at,
     )
 
@@ -338,8 +343,8 @@ def _disconnected(history: History, restart: int, ends: Mapping[int, End]) -> Ca
         return None
     sent = history.of(Kind.COLLECTIVE, rank=first.rank, restart=restart)
     waited_s = (first.word.t_ns - sent[-1].t_ns) / 1e9 if sent else inf
-    if waited_s >= history.plan.collective_timeout_s / 2:
-        return None
+    if waited_s >= min(AT_ONCE_S, history.plan.collective_timeout_s / 2):
+        return None  # it waited: a call may have a shorter timeout of its own
     return Cause(
         rank=None,
         restart=restart,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from harness.checks.base import Verdict, guarantee, invalid, unknown, valid
 from harness.checks.hang import hang_of
 from harness.checks.progress import stuck_in_teardown
-from harness.checks.records import by_rank, listed
+from harness.checks.records import by_rank, exits, listed
 from harness.history import Baseline, History
 from harness.wire import Event, Kind
 
@@ -23,6 +23,15 @@ def ends_in_time(history: History, _: Baseline | None) -> Verdict:
             f"update; what it was doing is in rank-{stuck[0].rank}/stacks-{stuck[0].restart}.txt",
             stuck[0],
             rank=stuck[0].rank if len(stuck) == 1 else None,
+        )
+    left = exits(history, history.restarts)
+    if len(left) == history.plan.ranks and all(word.data["code"] == 0 for word in left.values()):
+        last = max(left.values(), key=lambda word: word.t_ns)
+        early_s = (history.outcome.ended_ns - last.t_ns) / 1e9
+        return invalid(
+            f"still running after {bound_s:g} s: all ranks had left, the last {early_s:.1f} s before, but the launcher "
+            "or what they had started had not ended; on a busy machine a larger deadline_s is the cure",
+            last,
         )
     found = hang_of(history, history.restarts)
     seen = found.seen

@@ -12,9 +12,9 @@ from harness.wire import Event, Kind
 
 @dataclass(frozen=True, kw_only=True)
 class AbortGroup(CollectiveFault):
-    """Before the collective is sent, all of the rank's process groups are aborted: with gloo its TCP connections are
-    shut down, but for those of the store; with NCCL the communicators are aborted. No process ends by it: this
-    collective fails, on this rank and, as soon as they notice, on all others.
+    """Before the collective is sent the rank's communication is aborted: with gloo all TCP connections of the process
+    are shut down, but for those of the ranks' store, as if its network failed; with NCCL the group's communicators are.
+    No process ends by it: this collective fails, on this rank and, as soon as they notice, on all others.
     """
 
     level: ClassVar = "communication"

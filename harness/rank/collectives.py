@@ -163,14 +163,14 @@ def _recorded(name: str, operation: str) -> Callable[..., Any]:
                 self.record(operation, args, kwargs)
                 self.sent += 1
                 work = stock(self.inner, *args, **kwargs)
-        except Exception:
+            if held is not None:
+                self.held = None
+                held.issue_held()
+            calls, _ = _returned.get(self.name, (0, ""))
+            _returned[self.name] = (calls + 1, operation)
+        except BaseException:  # what a signal handler raises, too: else the call would be one that nobody asked for
             _raised[self.name] = _raised.get(self.name, 0) + 1
             raise
-        if held is not None:
-            self.held = None
-            held.issue_held()
-        calls, _ = _returned.get(self.name, (0, ""))
-        _returned[self.name] = (calls + 1, operation)
         if is_reduction and reducing is not None:
             reducing.append(work)
         return work

@@ -117,9 +117,13 @@ def _plain(tensor: torch.Tensor) -> torch.Tensor:
     tensor = tensor.detach()
     if tensor.layout is not torch.strided:
         tensor = tensor.to_dense()
+    if (flatten := getattr(tensor, "__tensor_flatten__", None)) is not None and not hasattr(tensor, "to_local"):
+        inner = [_plain(getattr(tensor, name)).flatten() for name in flatten()[0]]  # it has no memory of its own
+        return torch.cat([part.view(torch.uint8) for part in inner if part.numel()] or [torch.empty(0)])
     if (to_local := getattr(tensor, "to_local", None)) is not None:  # a DTensor: this rank's shard
         tensor = to_local()
-    return tensor.cpu().contiguous()
+    plain = tensor.cpu().contiguous()
+    return plain if plain.data_ptr() or not plain.numel() else torch.empty(0, dtype=tensor.dtype)  # freed, or no memory
 
 
 def _memory(tensor: torch.Tensor) -> Any:

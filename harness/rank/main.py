@@ -186,7 +186,7 @@ def _run_script(
     except BaseException as error:
         # BaseException: torch's CheckpointException is one, and KeyboardInterrupt ends a rank as well.
         frames = traceback.extract_tb(error.__traceback__)
-        is_in_collective = _is_in_collective(frames)
+        is_in_collective = _is_in_collective(error, frames)
         if is_in_collective and os.getpid() == rank_pid:
             traces.write_flight_record(flight)
         recorder.emit(
@@ -209,16 +209,17 @@ def _site(frames: traceback.StackSummary, script: str) -> str | None:
     return f"{mine[-1].filename}:{mine[-1].lineno}" if mine else None
 
 
-def _is_in_collective(frames: traceback.StackSummary) -> bool:
+def _is_in_collective(error: BaseException, frames: traceback.StackSummary) -> bool:
     """Whether the exception came out of communication: of a collective, of waiting for one, or of DDP's backward.
 
-    Decided by where it was raised, never by its text. Autograd's engine is C++ and tells no more than that it raised;
+    Decided by where it was raised, never by its text; what backends raise is a RuntimeError, and what torch raises of a
+    wrong argument is none. Autograd's engine is C++ and tells no more than that it raised;
     there DDP waits for its buckets, so that it is communication if one of them failed, and else the script's own.
     """
     from harness.rank import bad_calls, collectives
 
     last = frames[-1] if frames else None
-    if last is None:
+    if last is None or not isinstance(error, RuntimeError):
         return False
     if last.filename in (bad_calls.__file__, collectives.__file__) or any(
         part in last.filename for part in _COMMUNICATION

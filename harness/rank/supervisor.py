@@ -13,7 +13,6 @@ import json
 import os
 import re
 import signal
-import socket
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -154,9 +153,16 @@ def _still_running() -> Iterator[str]:
 
 
 def _open_ports(run_dir: Path) -> Iterator[str]:
-    for addr, port in {(s["master_addr"], s["master_port"]) for _, _, s in evidence.starts(run_dir)}:
-        with suppress(OSError), socket.create_connection((addr, port), timeout=1.0):
-            yield f"port {addr}:{port} (the ranks' store) is still open"
+    """Ports of the ranks' stores that a process of this run still has open.
+
+    Whether one can be connected to tells nothing: once it is free any other process of the machine may get it.
+    """
+    ports = {start["master_port"] for _, _, start in evidence.starts(run_dir)}
+    for process in descendants.running():
+        with suppress(psutil.Error):
+            for connection in process.net_connections("tcp"):
+                if connection.status == psutil.CONN_LISTEN and connection.laddr.port in ports:
+                    yield f"port {connection.laddr.port} (the ranks' store) is still open, in process {process.pid}"
 
 
 def _left_in_shm(run_dir: Path, before: set[str]) -> Iterator[str]:

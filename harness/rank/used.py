@@ -22,6 +22,7 @@ class UsedBatches:
         self.has_loaders = False
         self._num_summed = 0  # so many have had their backward pass
         self._summed: tuple[torch.nn.Parameter, int] | None = None  # see _a_gradient
+        self._optimizer: torch.optim.Optimizer | None = None  # that will apply it
 
     def begin_with(self, pending_ids: list[int]) -> None:
         """The next update had used these samples already when the state was saved that a script goes on from."""
@@ -55,13 +56,14 @@ class UsedBatches:
         """
         self._num_summed = len(self.batches)
         self._summed = None if optimizer is None else _a_gradient(optimizer)
+        self._optimizer = optimizer
 
     def has_forgotten(self) -> bool:
         """Forget what was summed up if its gradients are gone: the script threw them away, and made no update.
 
         Asked in front of each backward pass, which adds to what is there. Returns whether any were forgotten.
         """
-        if not self._num_summed or not _is_zeroed(self._summed):
+        if not self._num_summed or self._optimizer is None or not _is_zeroed(self._summed, self._optimizer):
             return False
         del self.batches[: self._num_summed]
         self._num_summed = 0
@@ -77,10 +79,12 @@ def _a_gradient(optimizer: torch.optim.Optimizer) -> tuple[torch.nn.Parameter, i
     return None
 
 
-def _is_zeroed(summed: tuple[torch.nn.Parameter, int] | None) -> bool:
+def _is_zeroed(summed: tuple[torch.nn.Parameter, int] | None, optimizer: torch.optim.Optimizer) -> bool:
     if summed is None:
         return False
     gradient, version = summed[0].grad, summed[1]
     if gradient is None or gradient._version == version or gradient.device.type != "cpu":
         return gradient is None  # to look at the values on a GPU would make it wait
-    return not gradient.any()
+    # One that is zero may be so by itself, and the others tell: a unit that is dead, the first half of a LoRA.
+    parameters = (parameter for group in optimizer.param_groups for parameter in group["params"])
+    return not any(parameter.grad is not None and bool(parameter.grad.any()) for parameter in parameters)

@@ -188,13 +188,15 @@ class Opened(Entry):
 
 
 class Name(Question):
-    """lstat: what this name is, and of a file the size."""
+    """lstat: what this name is; of a file its size, of a directory its links: one for each directory in it."""
 
     __slots__ = ()
     follow = False
 
     def answer(self, view: View) -> Answer:
         where, node = view.at(self.path, follow=self.follow)
+        if type(node) is Directory:
+            return where, sum(kind is Directory for _, kind in view.shape.children(where))
         return len(node.data) if type(node) is File else node if type(node) is Link else where
 
 
