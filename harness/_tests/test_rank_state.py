@@ -96,7 +96,7 @@ class Halves(torch.Tensor):
 
     @staticmethod
     def __new__(cls, one: torch.Tensor, two: torch.Tensor) -> Halves:
-        return torch.Tensor._make_wrapper_subclass(cls, one.shape, dtype=one.dtype)  # type: ignore[attr-defined,no-any-return]
+        return torch.Tensor._make_wrapper_subclass(cls, one.shape, dtype=one.dtype)
 
     def __init__(self, one: torch.Tensor, two: torch.Tensor) -> None:
         self.one, self.two = one, two
