@@ -368,3 +368,22 @@ def test_the_records_do_not_prove_it(fault: Fault, at: Event, after: Sequence[Ev
     missing = fault.missing_effect(at, after)
     assert missing is not None
     assert said in missing
+
+
+BARRIER, BUCKET = ["barrier", None, None, None], ["all_reduce", "SUM", 10, "float32"]
+ACTS_ON: dict[str, tuple[CollectiveFault, list[list[Any]], bool]] = {
+    "a dtype of what has one": (RetypeCollective(rank=0, dtype="int32"), [BUCKET], True),
+    "the dtype that it has": (RetypeCollective(rank=0, dtype="float32"), [BUCKET], False),
+    "a dtype of a barrier": (RetypeCollective(rank=0, dtype="int32"), [BARRIER], False),
+    "a reduction of a sum": (ChangeReduction(rank=0), [BUCKET], True),
+    "a reduction of a barrier": (ChangeReduction(rank=0), [BARRIER], False),
+    "a bit of a barrier": (CorruptCollective(rank=0), [BARRIER], False),
+    "the connections under a barrier": (AbortGroup(rank=0), [BARRIER], True),
+}
+
+
+@pytest.mark.parametrize(("fault", "calls", "does"), ACTS_ON.values(), ids=ACTS_ON)
+def test_a_fault_of_a_collective_says_whether_it_changes_anything(
+    fault: CollectiveFault, calls: list[list[Any]], does: bool
+) -> None:
+    assert fault.acts_on(calls, 1) == does

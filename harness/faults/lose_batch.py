@@ -17,7 +17,7 @@ class LoseBatch(BatchFault):
 
     certifies: ClassVar = "samples that are lost are named: rank, update and ids"
     does_not_certify: ClassVar = "anything of data sets that are not read by index: their samples have no ids"
-    at_stake: ClassVar = ("SamplesOnce", "ReplayIdentical")
+    at_stake: ClassVar = ("SamplesOnce", "ReplayIdentical", "LoadersAgree")
 
     kind: Literal["lose_batch"] = "lose_batch"
 
@@ -27,8 +27,11 @@ class LoseBatch(BatchFault):
 
     @property
     def findings(self) -> tuple[Finding, ...]:
-        # The latter where the update is made again, as it should have been.
-        return (Finding(guarantee="SamplesOnce", names_rank=True, names_step=True), UNLIKE_THE_BASELINE[1])
+        return (
+            Finding(guarantee="SamplesOnce", names_rank=True, names_step=True),
+            UNLIKE_THE_BASELINE[1],  # where the update is made again, as it should have been
+            Finding(guarantee="LoadersAgree", names_rank=True),  # where no batch comes after it
+        )
 
     def read(self, reading: Reading) -> Any:
         return reading.next()

@@ -31,7 +31,7 @@ class RetypeCollective(CollectiveFault):
     dtype: Literal["float16", "bfloat16", "float32", "float64", "int32", "int64", "uint8"]
 
     def acts_on(self, calls: Sequence[Sequence[Any]], number: int) -> bool:
-        return bool(calls[number - 1][3] != self.dtype)
+        return calls[number - 1][3] not in (None, self.dtype)
 
     def replace(self, call: Call) -> Any:
         return call.issue_in(self.dtype)
