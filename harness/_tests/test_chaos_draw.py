@@ -91,6 +91,12 @@ def test_no_fault_waits_for_a_launch_that_never_comes() -> None:
             assert set(range(fault.at.restart)) <= ended, scenario.title
 
 
+def test_where_the_oldest_checkpoint_goes_is_acted_on_in_a_first_launch_alone() -> None:
+    at = [fault.at for plan in DRAWN for fault in plan.faults if ".retention." in (fault.at.failpoint or "")]
+    assert at
+    assert {place.restart for place in at} == {0}
+
+
 def test_files_are_damaged_while_no_rank_writes_any() -> None:
     at = [(fault.at.step or 0, job_of(plan)) for plan in DRAWN for fault in plan.faults if fault.kind in FILES]
     assert at

@@ -297,7 +297,8 @@ def _failpoint(rng: Random, saves: Sequence[int], ground: Ground, restart: int, 
         return None
     step = rng.choice(saves)
     kept = ground.kept_checkpoints
-    is_retiring = kept is not None and ground.saved.index(step) >= kept
+    # A store that has loaded counts anew: what lay there before is not known to be whole, and stays.
+    is_retiring = kept is not None and restart == 0 and ground.saved.index(step) >= kept
     names = [
         name
         for name, point in FAILPOINTS.items()
