@@ -12,8 +12,8 @@ import pytest
 
 from harness._tests.chaos_ground import ground, rich_ground, saved
 from harness.chaos.budget import numbers
-from harness.chaos.draw import draw
-from harness.chaos.job import Ground, JobSource, job_of, workloads
+from harness.chaos.draw import _failpoint, draw, rng_of
+from harness.chaos.job import Ground, JobSource, job_of, make_job, workloads
 from harness.chaos.place import phase_of
 from harness.errors import ScenarioError
 from harness.faults import KINDS
@@ -91,10 +91,11 @@ def test_no_fault_waits_for_a_launch_that_never_comes() -> None:
             assert set(range(fault.at.restart)) <= ended, scenario.title
 
 
-def test_where_the_oldest_checkpoint_goes_is_acted_on_in_a_first_launch_alone() -> None:
-    at = [fault.at for plan in DRAWN for fault in plan.faults if ".retention." in (fault.at.failpoint or "")]
-    assert at
-    assert {place.restart for place in at} == {0}
+@pytest.mark.parametrize(("restart", "is_acted_on"), [(0, True), (1, False)])
+def test_where_the_oldest_checkpoint_goes_is_acted_on_in_a_first_launch_alone(restart: int, is_acted_on: bool) -> None:
+    here, rng = rich_ground(make_job(workload="ddp_mlp", ranks=2, steps=8, save_every=2)), rng_of(3, 0)
+    at = [_failpoint(rng, [8], here, restart, is_torn=False) for _ in range(FEWER)]
+    assert any(".retention." in str(place and place.failpoint) for place in at) == is_acted_on
 
 
 def test_files_are_damaged_while_no_rank_writes_any() -> None:
