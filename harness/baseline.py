@@ -78,7 +78,8 @@ class BaselineCache:
             baseline = replace(baseline, run_dir=str(place / at))
         else:
             verdicts = check_all(first, baseline)
-            baseline = replace(baseline, broken=tuple(v.guarantee for v in verdicts if v.outcome == "invalid"))
+            broken = tuple(v.guarantee for v in verdicts if v.outcome == "invalid")
+            baseline = replace(baseline, broken=broken, run_dir=str(place / "run-1") if broken else "")
         _write_kept(place, baseline, 1, _sources(first))
         return baseline
 

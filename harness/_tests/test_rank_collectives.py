@@ -337,3 +337,10 @@ del model
         is_vote = event.data["op"] == "barrier" and event.data["group"] == group
         assert event.data.get("aside", False) is is_vote, event
     assert sum(bool(e.data.get("aside")) for e in history.of(Kind.COLLECTIVE)) == 2
+
+
+def test_a_wrong_argument_is_the_ranks_own_error_and_no_failed_communication(run: Run) -> None:
+    """torch raises it from within its own files, before anything is sent."""
+    history = run(INIT + "dist.all_reduce(torch.ones(1) if rank == 0 else 'no tensor')\n", collective_timeout_s=1.0)
+    (error,) = history.of(Kind.EXCEPTION, rank=1, restart=0)
+    assert (error.data["type"], error.data["in_collective"]) == ("TypeError", False)
