@@ -28,7 +28,7 @@ SETTLE_S = 20.0
 
 # Counts in a second Python thread; dumps its stacks on SIGUSR2 as a rank does, while the main thread fires.
 PROGRAM = """
-import faulthandler, json, signal, sys, threading
+import faulthandler, json, os, signal, sys, threading
 from harness.faults import load_fault
 fault = load_fault(json.loads(sys.argv[1]))
 faulthandler.register(signal.SIGUSR2)
@@ -40,7 +40,7 @@ def work():
         if count[0] == 1000:
             counting.set()
         if count[0] % 100000 == 0:
-            print(".", end="", flush=True)
+            os.write(1, b".")  # not print: its lock, held by a daemon thread at the interpreter's end, is fatal
 threading.Thread(target=work, daemon=True).start()
 counting.wait()
 print("ready", flush=True)
