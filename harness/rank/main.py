@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, NoReturn
 from harness.faults import load_fault
 from harness.rank import lifeline, shared_memory, traces
 from harness.rank.recorder import Recorder
+from harness.rank.sources import sources
 from harness.rank.threads import native_threads
 from harness.wire import PLAN_JSON, RUN_DIR_ENV, Kind, events_path, flight_path, output_path, rank_dir
 
@@ -61,7 +62,7 @@ def run(script: str, args: list[str]) -> int:
         **state,
         returned=collectives.returned(),
         threads=native_threads(),
-        sources=_sources(),
+        sources=sources(),
     )
     recorder.trim()
     return code
@@ -226,13 +227,6 @@ def _is_in_collective(error: BaseException, frames: traceback.StackSummary) -> b
     ):
         return True
     return last.name == "_engine_run_backward" and collectives.has_failed_in_backward()
-
-
-def _sources() -> list[str]:
-    """Source files of the loaded modules that belong to no installation: what this run was made of."""
-    installed = (sys.prefix, sys.base_prefix, "<")
-    files = {getattr(module, "__file__", None) or "" for module in list(sys.modules.values())}
-    return sorted(f for f in files if f.startswith("/") and f.endswith(".py") and not f.startswith(installed))
 
 
 if __name__ == "__main__":

@@ -18,11 +18,11 @@ import signal
 import sys
 import traceback
 import weakref
-from contextlib import redirect_stdout
+from contextlib import redirect_stdout, suppress
 from pathlib import Path
 from typing import Any
 
-from harness.rank import descendants, lifeline
+from harness.rank import descendants, lifeline, sources
 
 # torch.distributed.nn: see harness.rank.main. torch._dynamo: else the first optimizer step or DDP object imports it
 # in every rank, for a second or two each.
@@ -36,6 +36,7 @@ PRELOAD = (
     "torch.utils.data",
     "harness.checkpoint.store",
     "harness.rank.agent",
+    "harness.rank.bad_work",
     "harness.rank.batches",
     "harness.rank.collectives",
     "harness.rank.loader",
@@ -44,6 +45,8 @@ PRELOAD = (
     "harness.rank.storage",
     "harness.rank.supervisor",
 )
+# What torch imports at need in every rank; which these are differs between its versions.
+PRELOAD_IF_THERE = ("torch.profiler._cupti_monitor", "torch.utils.serialization.config")
 
 
 def _serve(request: dict[str, Any]) -> int:
@@ -81,6 +84,9 @@ def main(parent_pid: int, packages: list[str]) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the controller's to handle
     for package in PRELOAD:
         importlib.import_module(package)
+    for package in PRELOAD_IF_THERE:
+        with suppress(ModuleNotFoundError):
+            importlib.import_module(package)
     for package in packages:
         try:
             with redirect_stdout(sys.stderr):  # stdout is the line to the controller
@@ -91,6 +97,7 @@ def main(parent_pid: int, packages: list[str]) -> None:
             return
     for finalizer in list(weakref.finalize._registry):  # type: ignore[attr-defined]
         finalizer.atexit = False  # what was imported here is not for each forked process to tidy up at its end: 20 ms
+    sources.remember()
     gc.collect()
     gc.freeze()  # the collector of a forked rank shall not touch, and so copy, our pages
     answer({"ready": True})
