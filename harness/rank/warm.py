@@ -22,7 +22,7 @@ from contextlib import redirect_stdout, suppress
 from pathlib import Path
 from typing import Any
 
-from harness.rank import descendants, lifeline, sources
+from harness.rank import descendants, huge_pages, lifeline, sources
 
 # torch.distributed.nn: see harness.rank.main. torch._dynamo: else the first optimizer step or DDP object imports it
 # in every rank, for a second or two each.
@@ -100,6 +100,7 @@ def main(parent_pid: int, packages: list[str]) -> None:
     sources.remember()
     gc.collect()
     gc.freeze()  # the collector of a forked rank shall not touch, and so copy, our pages
+    huge_pages.collapse()
     answer({"ready": True})
     for line in sys.stdin:
         answer({"status": _serve(json.loads(line))})
