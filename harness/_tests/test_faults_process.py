@@ -95,6 +95,15 @@ def test_a_hanging_process_tells_its_stacks_and_ends_by_sigterm(how: Any, tmp_pa
     assert "went on" not in out
 
 
+def test_an_endless_loop_leaves_the_processors_to_others() -> None:
+    with start(Hang(rank=0, how="loop")) as process:
+        ends = time.monotonic() + SETTLE_S
+        while os.getpriority(os.PRIO_PROCESS, process.pid) != 19:
+            assert time.monotonic() < ends
+            time.sleep(0.01)
+        process.kill()
+
+
 def test_a_lock_in_c_stops_the_other_threads_of_python_too() -> None:
     def cpu_ticks() -> int:
         fields = Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()

@@ -6,7 +6,9 @@ import ctypes
 import os
 import signal
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import ClassVar, Literal, NoReturn
 
 from harness.faults.base import RESUMED, PointFault, work_after
@@ -51,11 +53,22 @@ class Hang(PointFault):
         elif self.how == "lock":
             _wait_in_c()
         else:
+            _give_way()
             while True:
                 pass
 
     def missing_effect(self, fired: Event, after: Sequence[Event]) -> str | None:
         return work_after(self, after)
+
+
+def _give_way() -> None:
+    """The lowest priority: the loop has its processor for itself as long as nothing else wants it.
+
+    Else the runs beside it pay for it, and its peers' deadlines come while they wait for a processor.
+    """
+    os.nice(19)
+    with suppress(OSError):  # where sessions are scheduled as groups (CONFIG_SCHED_AUTOGROUP), it is the group's
+        Path("/proc/self/autogroup").write_text("19")
 
 
 def _wait_in_c() -> NoReturn:
