@@ -13,6 +13,7 @@ from __future__ import annotations
 import gc
 import importlib
 import json
+import linecache
 import os
 import signal
 import sys
@@ -47,6 +48,29 @@ PRELOAD = (
 )
 # What torch imports at need in every rank; which these are differs between its versions.
 PRELOAD_IF_THERE = ("torch.profiler._cupti_monitor", "torch.utils.serialization.config")
+# Whose lines every rank quotes: torch.manual_seed formats a traceback for each kind of device.
+QUOTED = (
+    "harness.checkpoint.rng",
+    "harness.rank.agent",
+    "harness.rank.main",
+    "harness.rank.supervisor",
+    "harness.rank.warm",
+    "torch._compile",
+    "torch._dynamo.eval_frame",
+    "torch.cuda",
+    "torch.distributed.elastic.agent.server.api",
+    "torch.distributed.elastic.agent.server.local_elastic_agent",
+    "torch.distributed.elastic.metrics.api",
+    "torch.distributed.elastic.multiprocessing",
+    "torch.distributed.elastic.multiprocessing.api",
+    "torch.distributed.elastic.multiprocessing.errors",
+    "torch.distributed.elastic.multiprocessing.subprocess_handler.subprocess_handler",
+    "torch.distributed.launcher.api",
+    "torch.distributed.run",
+    "torch.mps",
+    "torch.random",
+    "torch.xpu",
+)
 
 
 def _serve(request: dict[str, Any]) -> int:
@@ -74,6 +98,16 @@ def _serve(request: dict[str, Any]) -> int:
         os._exit(code)
 
 
+def _do_once_for_all() -> None:
+    """What each rank would do at its start, with the same result."""
+    sources.remember()
+    for name in QUOTED:
+        if (module := sys.modules.get(name)) is not None and module.__file__:
+            linecache.getlines(module.__file__)
+    with suppress(AttributeError):  # private: init_process_group empties these caches, which importing has filled
+        sys.modules["torch._dynamo"].trace_rules.clear_lru_cache()
+
+
 def answer(what: dict[str, Any]) -> None:
     print(json.dumps(what), flush=True)
 
@@ -95,9 +129,9 @@ def main(parent_pid: int, packages: list[str]) -> None:
             reason = " ".join(f"{type(error).__name__}: {error}".split())
             answer({"error": f"preload: the package {package} cannot be imported: {reason}"})
             return
+    _do_once_for_all()
     for finalizer in list(weakref.finalize._registry):  # type: ignore[attr-defined]
         finalizer.atexit = False  # what was imported here is not for each forked process to tidy up at its end: 20 ms
-    sources.remember()
     gc.collect()
     gc.freeze()  # the collector of a forked rank shall not touch, and so copy, our pages
     huge_pages.collapse()
