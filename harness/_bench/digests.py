@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 import torch
 
 from harness._bench.row import Row
-from harness.rank.digest import Digest
+from harness.rank.digest import digest_of
 
 SIZE_BYTES = 1 << 28  # beyond every cache
 ROUNDS = 9
@@ -20,7 +20,7 @@ def measure() -> Iterator[Row]:
     words = parameters.view(torch.int64)
     digest_s, read_s = [], []
     for _ in range(ROUNDS):  # by turns, so that both meet the same neighbours
-        digest_s.append(_duration_s(lambda: Digest().of(["parameters"], [parameters])))
+        digest_s.append(_duration_s(lambda: digest_of(["parameters"], [parameters])))
         read_s.append(_duration_s(lambda: words.sum()))
     digest_gbps, read_gbps = (SIZE_BYTES / min(times) / 1e9 for times in (digest_s, read_s))
     yield Row(

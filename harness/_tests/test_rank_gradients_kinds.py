@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
+from torch import nn
 
 from harness._tests.launched import Run
 from harness.checks import GUARANTEES, Verdict
+from harness.rank.gradients import _copied, _float64_by_name
 from harness.scenario import Gradient
 
 SCRIPT = """
 import dataclasses
 import torch.nn as nn
+from torch import eye
 from torch.nn.functional import cross_entropy
 from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 
@@ -28,7 +34,7 @@ class Model(nn.Module):
         self.table = nn.EmbeddingBag(20, 4, sparse=SPARSE, mode="sum")
         self.drop, self.head = nn.Dropout(), nn.Linear(8, 3)
     def forward(self, tokens, floats):
-        return self.head(self.drop(torch.cat([self.table(tokens), floats], 1)))
+        return self.head(self.drop(torch.cat([self.table(tokens), floats @ EYE(4)], 1)))
 
 class Scaling(torch.optim.SGD):
     def step(self, closure=None):
@@ -59,7 +65,13 @@ def losses(model, batch):
     logits = model(tokens=batch.tokens, floats=batch.floats)
     return {"class": (cross_entropy(logits, batch.classes, reduction="sum"), len(batch.classes))}
 """
-USUAL = {"SPARSE": "False", "OPTIMIZER": "torch.optim.SGD", "FACTOR": "1", "STEP": "closure(); optimizer.step()"}
+USUAL = {
+    "EYE": "torch.eye",
+    "SPARSE": "False",
+    "OPTIMIZER": "torch.optim.SGD",
+    "FACTOR": "1",
+    "STEP": "closure(); optimizer.step()",
+}
 
 
 def judged(run: Run, tmp_path: Path, **changes: str) -> Verdict:
@@ -80,6 +92,37 @@ def test_dropout_on_named_arguments_out_of_a_dataclass_with_slots(
 ) -> None:
     found = judged(run, tmp_path, SPARSE=sparse, FACTOR=factor)
     assert found.outcome == outcome, found
+
+
+@pytest.mark.parametrize(("factor", "outcome"), [("1", "valid"), ("3", "invalid")])
+def test_a_model_that_makes_tensors_by_a_function_imported_by_its_name(
+    run: Run, tmp_path: Path, factor: str, outcome: str
+) -> None:
+    found = judged(run, tmp_path, EYE="eye", FACTOR=factor)
+    assert found.outcome == outcome, found
+
+
+def test_only_the_thread_that_looks_gets_float64_and_the_names_are_put_back() -> None:
+    stock, made = torch.ones, []
+    with _float64_by_name():
+        other = threading.Thread(target=lambda: made.append(torch.ones(1)))
+        other.start()
+        other.join()
+        made += [torch.ones(1), torch.full((1,), 2), torch.ones(1, dtype=torch.float32)]
+    assert [tensor.dtype for tensor in made] == [torch.float32, torch.float64, torch.int64, torch.float32]
+    assert torch.ones is stock
+
+
+def test_a_copied_model_shares_nothing_with_it() -> None:
+    model = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2))
+    model[1].weight = model[0].weight
+    model.seen = {}  # type: ignore[assignment]
+    twin: Any = _copied(model)
+    assert twin[1].weight is twin[0].weight is not model[0].weight
+    twin.seen["a"] = 1
+    twin.register_forward_pre_hook(lambda *_: None)
+    assert not model.seen
+    assert not model._forward_pre_hooks
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import nn
 
-from harness.rank.digest import Digest
+from harness.rank.digest import Digests, digest_of
 from harness.rank.state import TrainingState
 
 
@@ -114,13 +114,14 @@ class Halves(torch.Tensor):
 @pytest.mark.parametrize("numel", [4, 1 << 19], ids=["small", "large"])
 def test_what_a_wrapper_holds_is_read_and_memory_that_was_freed_is_not(numel: int) -> None:
     two = torch.zeros(numel)
-    digest = Digest()
-    before = digest.of(["w"], [Halves(torch.ones(numel), two)])
+    digests = Digests()
+    before = digests.of([(["w"], [Halves(torch.ones(numel), two)])])
+    assert digests.again() is None
     two[numel - 1] = 1
-    assert digest.of(["w"], [Halves(torch.ones(numel), two)]) != before
+    assert digests.of([(["w"], [Halves(torch.ones(numel), two)])]) != before
     freed = torch.ones(numel)
     freed.untyped_storage().resize_(0)
-    assert digest.of(["w"], [freed]) == Digest().of(["w"], [freed])
+    assert digest_of(["w"], [freed]) == digest_of(["w"], [torch.ones(0)])
 
 
 def test_a_parameter_that_is_not_there_yet_has_a_digest() -> None:

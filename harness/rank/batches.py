@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import copy
 import weakref
-from collections.abc import Callable, Mapping, MutableMapping
+from collections.abc import Callable, Iterable, Mapping, MutableMapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -34,6 +34,12 @@ class Batch:
     ids: str | None
     addresses: set[int]
     tensor: weakref.ref[torch.Tensor] | None = None
+
+    @classmethod
+    def of(cls, loader: int, epoch: int, ids: str | None, content: Any) -> Batch:
+        tensors = tensors_in(content)
+        places = {tensor.data_ptr() for tensor in tensors}
+        return cls(loader, epoch, ids, places, weakref.ref(tensors[0]) if tensors else None)
 
     @classmethod
     def earlier(cls, ids: list[int]) -> Batch:
@@ -94,11 +100,10 @@ class WaitingBatches:
             used, self._batches = self._batches, []
             return used
         given = addresses(inputs)
-        oldest, *later = self._batches
-        is_next = not oldest.addresses.isdisjoint(given) and all(batch.addresses.isdisjoint(given) for batch in later)
-        if is_next and not is_first:  # as a rule: micro-batches that were read together, one after the other
-            self._batches = later
-            return [oldest]
+        met = [batch for batch in self._batches if not batch.addresses.isdisjoint(given)]
+        if len(met) == 1 and met[0] is self._batches[0] and not is_first:
+            del self._batches[0]  # as a rule: micro-batches that were read together, one after the other
+            return met
         # Of equal addresses the newest counts: a batch that was passed over is freed, and the next one takes its place.
         matched = {b.loader: i for i, b in enumerate(self._batches) if b.addresses & given}
         if not matched and (still_there := [b for b in self._batches if b.is_kept]):
@@ -124,36 +129,24 @@ class WaitingBatches:
         return used
 
 
-def a_tensor(values: Any) -> weakref.ref[torch.Tensor] | None:
-    """The first tensor among ``values``, weakly."""
-    if isinstance(values, torch.Tensor):
-        return weakref.ref(values)
-    if not isinstance(values, (list, tuple)):  # first: to ask for a mapping takes longer
-        if not isinstance(values, Mapping):
-            return None
-        values = values.values()
-    for value in values:
-        if (found := a_tensor(value)) is not None:
-            return found
-    return None
-
-
 def addresses(values: Any) -> set[int]:
     """Where the tensors among ``values`` lie, in mappings, lists and tuples too."""
-    found: set[int] = set()
-    _add_addresses(values, found)
+    return {tensor.data_ptr() for tensor in tensors_in(values)}
+
+
+def tensors_in(values: Any) -> list[torch.Tensor]:
+    """The tensors among ``values``, in mappings, lists and tuples too."""
+    found: list[torch.Tensor] = []
+    above: list[Iterable[Any]] = [(values,)]  # not a function that calls itself: this comes several times an update
+    while above:
+        for value in above.pop():
+            if isinstance(value, torch.Tensor):
+                found.append(value)
+            elif isinstance(value, (list, tuple)):
+                above.append(value)
+            elif isinstance(value, Mapping):
+                above.append(value.values())
     return found
-
-
-def _add_addresses(values: Any, found: set[int]) -> None:
-    if isinstance(values, torch.Tensor):
-        found.add(values.data_ptr())
-    elif isinstance(values, (list, tuple)):
-        for value in values:
-            _add_addresses(value, found)
-    elif isinstance(values, Mapping):
-        for value in values.values():
-            _add_addresses(value, found)
 
 
 def rebuilt(values: Any, edit: Callable[[torch.Tensor], torch.Tensor], above: frozenset[int] = frozenset()) -> Any:

@@ -7,7 +7,7 @@ outlive a run, use sha256).
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from itertools import chain
 from operator import is_
@@ -21,41 +21,57 @@ from harness.rank.layout import Layout
 LARGE_BYTES = 1 << 20
 
 
-class Digest:
-    """The digest of a list of tensors that is taken again and again.
+Named = tuple[Sequence[object], Sequence[torch.Tensor]]  # names, and the tensors that have them
+
+
+class Digests:
+    """The digests of some lists of tensors, which are taken again and again.
 
     Mostly they are the same ones in the same places, and to prepare to read a small one takes longer than to read it.
     """
 
     def __init__(self) -> None:
-        self._names: list[object] = []
-        self._layout: Layout | None = None  # of the tensors when they were last prepared
-        self._header = b""
-        self._memories: list[Any] = []
+        self._tensors: list[torch.Tensor] = []  # of all lists
+        self._layout: Layout | None = None  # of these when they were prepared
+        self._read: list[tuple[bytes, list[Any], bool]] = []  # of each list: header, memories, whether all are small
 
-    def of(self, names: Sequence[object], tensors: Sequence[torch.Tensor]) -> str:
-        """Hex digest (32 digits) over names, dtypes, shapes and bytes, in the order given."""
-        if self._layout is None or names != self._names or not self._layout.is_of(tensors):
-            _held = self._prepare(names, tensors)  # until they are read
-        hasher = xxhash.xxh3_128(self._header)
-        update = hasher.update
-        for memory in self._memories:
-            # In one call a large tensor is read faster than by a hasher that keeps a state (by 7 % at 256 MiB).
-            update(memory if len(memory) < LARGE_BYTES else xxhash.xxh3_128_digest(memory))
-        return hasher.hexdigest()
-
-    def _prepare(self, names: Sequence[object], tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-        """Returns what the memories belong to, which may be passing copies."""
-        plain = [_plain(tensor) for tensor in tensors]
-        self._names = list(names)
-        self._header = repr([names, [(tuple(t.shape), str(t.dtype)) for t in plain]]).encode()
-        self._memories = [_memory(tensor) for tensor in plain]
+    def of(self, lists: Sequence[Named]) -> list[str]:
+        """Of each list the hex digest (32 digits) over names, dtypes, shapes and bytes, in the order given."""
+        self._tensors = [*chain.from_iterable(tensors for _, tensors in lists)]
+        plain = [*map(_plain, self._tensors)]  # held until they are read, for they may be passing copies
+        self._read, of_one_list = [], iter(plain)
+        for names, tensors in lists:
+            here = [next(of_one_list) for _ in tensors]
+            header = repr([names, [(tuple(t.shape), str(t.dtype)) for t in here]]).encode()
+            memories = [*map(_memory, here)]
+            self._read.append((header, memories, all(len(memory) < LARGE_BYTES for memory in memories)))
         self._layout = None
         with suppress(ValueError, RuntimeError):
-            layout = Layout(tensors)
+            layout = Layout(self._tensors)
             if layout.addresses == [tensor.data_ptr() for tensor in plain]:  # else these are copies
                 self._layout = layout
-        return plain
+        return self._hashed()
+
+    def again(self) -> list[str] | None:
+        """Those of the lists of the last time; None if a tensor does not lie where it lay then."""
+        return self._hashed() if self._layout is not None and self._layout.is_of(self._tensors) else None
+
+    def _hashed(self) -> list[str]:
+        found = []
+        for header, memories, are_small in self._read:
+            hasher = xxhash.xxh3_128(header)
+            if not are_small:
+                # In one call a large tensor is read faster than by a hasher that keeps a state (by 7 % at 256 MiB).
+                memories = [m if len(m) < LARGE_BYTES else xxhash.xxh3_128_digest(m) for m in memories]
+            for _ in map(hasher.update, memories):
+                pass
+            found.append(hasher.hexdigest())
+        return found
+
+
+def digest_of(names: Sequence[object], tensors: Sequence[torch.Tensor]) -> str:
+    """See ``Digests.of``."""
+    return Digests().of([(names, tensors)])[0]
 
 
 class OptimizerTensors:
@@ -65,29 +81,12 @@ class OptimizerTensors:
     be this rank's own: LBFGS' loss.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, optimizers: Sequence[torch.optim.Optimizer], groups: Sequence[Sequence[torch.Tensor]]) -> None:
+        """``groups``: the parameters of each group of these optimizers."""
         self.names: list[object] = []
         self.tensors: list[torch.Tensor] = []
-        self._held: list[object] = []  # all that they were found from
-        self._sizes: list[int] = []  # of the groups and of the states
-
-    def look(self, optimizers: Sequence[torch.optim.Optimizer]) -> None:
-        """Find them anew if there are others now."""
-        groups = [group["params"] for optimizer in optimizers for group in optimizer.param_groups]
-        # Some keep other things beside their parameters' states.
-        kept = [state for optimizer in optimizers for state in optimizer.state.values() if isinstance(state, dict)]
-        held: list[object] = [
-            *chain.from_iterable(groups),
-            *chain.from_iterable(kept),
-            *chain.from_iterable(map(dict.values, kept)),
-        ]
-        sizes = [*map(len, groups), *map(len, kept)]
-        if sizes != self._sizes or not all(map(is_, held, self._held)):
-            self._held, self._sizes = held, sizes
-            self._find(optimizers)
-
-    def _find(self, optimizers: Sequence[torch.optim.Optimizer]) -> None:
-        self.names, self.tensors = [], []
+        self._sizes, held = _kept(optimizers, groups)
+        self._held: list[object] = [*held]  # all that they were found from
         for optimizer in optimizers:
             for group in optimizer.param_groups:
                 for index, state in enumerate(map(optimizer.state.get, group["params"])):
@@ -95,6 +94,22 @@ class OptimizerTensors:
                         keys = sorted(key for key, value in state.items() if isinstance(value, torch.Tensor))
                         self.names += [index, *keys]
                         self.tensors += [state[key] for key in keys]
+
+    def are_those_of(
+        self, optimizers: Sequence[torch.optim.Optimizer], groups: Sequence[Sequence[torch.Tensor]]
+    ) -> bool:
+        """Whether these optimizers have them now."""
+        sizes, held = _kept(optimizers, groups)
+        return sizes == self._sizes and all(map(is_, held, self._held))
+
+
+def _kept(
+    optimizers: Sequence[torch.optim.Optimizer], groups: Sequence[Sequence[torch.Tensor]]
+) -> tuple[list[int], Iterator[object]]:
+    """Sizes of the groups and of the parameters' states; what is in them, names and values."""
+    # Some keep other things beside their parameters' states.
+    kept = [state for optimizer in optimizers for state in optimizer.state.values() if isinstance(state, dict)]
+    return [*map(len, chain(groups, kept))], chain.from_iterable(chain(groups, kept, map(dict.values, kept)))
 
 
 def magnitudes(names: Iterable[str], tensors: Iterable[torch.Tensor]) -> list[tuple[str, int, float, float]]:

@@ -22,7 +22,7 @@ from torch.utils.data.dataloader import _BaseDataLoaderIter
 
 from harness.faults.batch import BatchFault
 from harness.rank.bad_batches import with_faults
-from harness.rank.batches import Batch, a_tensor, addresses
+from harness.rank.batches import Batch
 from harness.rank.calls import site_of
 from harness.rank.declared import num_padded, num_samples
 from harness.rank.recorder import Recorder
@@ -112,7 +112,7 @@ def install(recorder: Recorder, triggers: Triggers, steps: Steps, reference: Ref
         if current is None:  # made by someone who did not go through __iter__
             return next_batch(iterator)
         is_main = threading.get_ident() == main_thread
-        if is_main:  # a thread that reads ahead is not where the script is
+        if is_main and recorder.phase != "load_batch":  # a thread that reads ahead is not where the script is
             steps.enter("load_batch")
         if current.batches == current.limit:
             _end(current, iterator)
@@ -134,7 +134,7 @@ def install(recorder: Recorder, triggers: Triggers, steps: Steps, reference: Ref
             f"{'' if is_main else ASIDE}",
         )
         current.batches += 1
-        steps.batch_loaded(Batch(current.loader, current.epoch, ids, addresses(batch), a_tensor(batch)), batch)
+        steps.batch_loaded(Batch.of(current.loader, current.epoch, ids, batch), batch)
         return batch
 
     def _end(current: _Pass, iterator: Any) -> None:
@@ -191,6 +191,8 @@ def _ids(index: Any) -> str | None:
 
     Encoded here, for they are written twice: of the batch, and of the update that it is used in.
     """
+    if type(index) is list and {*map(type, index)} == {int}:  # as a rule
+        return str(index)
     if (to_list := getattr(index, "tolist", None)) is not None:  # an array of numpy's, a tensor
         index = to_list()
     drawn = list(index) if isinstance(index, (list, tuple)) else [index]

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import sys
 import weakref
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from operator import is_, methodcaller
 from typing import Any
 
 import torch
 
-from harness.rank.digest import Digest, OptimizerTensors, magnitudes
+from harness.rank.digest import Digests, OptimizerTensors, digest_of, magnitudes
+
+Groups = Sequence[Sequence[torch.Tensor]]  # the parameters of each group of the optimizers
 
 _values = methodcaller("values")
 
@@ -30,8 +32,8 @@ class TrainingState:
         self._modules: set[int] = set()  # identities
         self._optimizers: list[torch.optim.Optimizer] = []
         self._structure: _Structure | None = None  # of what was found last
-        self._parameters, self._buffers, self._moments = _Tensors([]), _Tensors([]), OptimizerTensors()
-        self._of_parameters, self._of_optimizers, self._of_buffers = Digest(), Digest(), Digest()
+        self._parameters, self._buffers, self._moments = _Tensors([]), _Tensors([]), OptimizerTensors([], [])
+        self._digests = Digests()  # of these
         self.is_sharded = False
 
     def add_model(self, model: torch.nn.Module) -> None:
@@ -60,17 +62,18 @@ class TrainingState:
 
     def digests(self) -> dict[str, str]:
         """Digests of all ``params``, ``optimizer`` states and ``buffers`` known so far."""
-        self._look()
-        self._moments.look(self._optimizers)
-        return {
-            "params": self._of_parameters.of(self._parameters.names, self._parameters.tensors),
-            "optimizer": self._of_optimizers.of(self._moments.names, self._moments.tensors),
-            "buffers": self._of_buffers.of(self._buffers.names, self._buffers.tensors),
-        }
+        groups = _groups(self._optimizers)
+        is_new = self._look(groups)
+        if not self._moments.are_those_of(self._optimizers, groups):
+            self._moments, is_new = OptimizerTensors(self._optimizers, groups), True
+        if is_new or (found := self._digests.again()) is None:
+            lists = (self._parameters, self._moments, self._buffers)
+            found = self._digests.of([(those.names, those.tensors) for those in lists])
+        return dict(zip(("params", "optimizer", "buffers"), found, strict=True))
 
     def named(self, part: str) -> Iterator[tuple[str, torch.Tensor]]:
         """Name and tensor of each ``parameter``, ``buffer``, or state that an ``optimizer`` keeps of a parameter."""
-        self._look()
+        self._look(_groups(self._optimizers))
         if part == "optimizer":
             for optimizer in self._optimizers:
                 for group in optimizer.param_groups:
@@ -83,25 +86,29 @@ class TrainingState:
     def digest_of_buffers(self, others: Mapping[int, torch.Tensor]) -> str:
         """As if in place of each buffer stood what ``others`` has for its identity."""
         buffers = [others.get(id(buffer), buffer) for buffer in self._buffers.tensors]
-        return Digest().of(self._buffers.names, buffers)
+        return digest_of(self._buffers.names, buffers)
 
     def magnitudes(self) -> list[tuple[str, int, float, float]]:
         """Of the parameters: see harness.rank.digest.magnitudes."""
         return magnitudes(self._parameters.names, self._parameters.tensors)
 
-    def _look(self) -> None:
-        """Find the tensors anew if there are others now; what was found last stays when a model is gone."""
-        models = [module for model in self._models if (module := model()) is not None]
-        if len(models) < len(self._models) or (
-            self._structure is not None and self._structure.is_still(self._optimizers)
-        ):
-            return
+    def _look(self, groups: Groups) -> bool:
+        """Find the tensors anew if there are others now; what was found last stays when a model is gone.
+
+        Returns whether it did.
+        """
+        if self._structure is not None and self._structure.is_still(groups):
+            return False
+        models = self.models()
+        if len(models) < len(self._models):
+            return False
         self._structure = None  # first: it holds references, and the next one counts them
-        self._structure = _Structure(models, self._optimizers)
+        self._structure = _Structure(models, groups)
         self._parameters = _Tensors(_parameters(models, self._optimizers))
         self._buffers = _Tensors(named for model in models for named in model.named_buffers())
         is_zero = any(type(optimizer).__name__ == "ZeroRedundancyOptimizer" for optimizer in self._optimizers)
         self.is_sharded = is_zero or any(hasattr(tensor, "to_local") for tensor in self._parameters.tensors)
+        return True
 
 
 class _Tensors:
@@ -125,32 +132,45 @@ class _Structure:
     would see: parameters and modules that were added, removed, renamed or replaced.
     """
 
-    def __init__(self, models: list[Any], optimizers: list[torch.optim.Optimizer]) -> None:
+    def __init__(self, models: list[Any], groups: Groups) -> None:
         modules = [module for model in models for module in model.modules()]
         # The modules' tables are held, for to reach them through the modules takes four times as long; that they are
         # still the modules' is seen from their reference counts. A table of submodules would keep these alive.
         self._tables = [table for m in modules for table in (m._parameters, m._buffers)]
         self._tables += [m._modules for m in modules if not m._modules]
+        self._filled = [table for table in self._tables if table]
         self._parents = [weakref.ref(m) for m in modules if m._modules]
-        self._numbers, members, submodules = self._read(optimizers)
-        self._held, self._submodules = [*members], [*submodules]
+        below = self._below()
+        self._counts = [*map(sys.getrefcount, self._tables)]
+        self._sizes = [*map(len, chain(self._tables, below, groups))]
+        self._held = [*self._names_and_tensors(below, groups)]
+        self._submodules = [*_submodules(below)]
 
-    def is_still(self, optimizers: list[torch.optim.Optimizer]) -> bool:
+    def is_still(self, groups: Groups) -> bool:
         """Whether all is as it was."""
-        numbers, members, submodules = self._read(optimizers)
-        return numbers == self._numbers and all(map(is_, members, self._held)) and [*submodules] == self._submodules
+        below = self._below()
+        return (
+            [*map(sys.getrefcount, self._tables)] == self._counts
+            and [*map(len, chain(self._tables, below, groups))] == self._sizes
+            and all(map(is_, self._names_and_tensors(below, groups), self._held))
+            and [*_submodules(below)] == self._submodules
+        )
 
-    def _read(self, optimizers: list[torch.optim.Optimizer]) -> tuple[list[int], Iterator[object], Iterator[int]]:
-        """How many references and entries each table has; all names and tensors; the identities of submodules.
+    def _below(self) -> list[dict[str, Any]]:
+        """The tables of submodules."""
+        return [parent._modules for reference in self._parents if (parent := reference()) is not None]
 
-        These are not held: of a module that lives on, its own tables are.
-        """
-        below = [parent._modules for reference in self._parents if (parent := reference()) is not None]
-        groups = [group["params"] for optimizer in optimizers for group in optimizer.param_groups]
-        numbers = [*map(sys.getrefcount, self._tables), *map(len, chain(self._tables, below, groups))]
-        filled = [*filter(None, self._tables)]
-        names_and_tensors = chain.from_iterable(chain(filled, map(_values, filled), below, groups))
-        return numbers, names_and_tensors, map(id, chain.from_iterable(map(_values, below)))
+    def _names_and_tensors(self, below: list[dict[str, Any]], groups: Groups) -> Iterator[object]:
+        return chain.from_iterable(chain(self._filled, map(_values, self._filled), below, groups))
+
+
+def _groups(optimizers: list[torch.optim.Optimizer]) -> Groups:
+    return [group["params"] for optimizer in optimizers for group in optimizer.param_groups]
+
+
+def _submodules(below: list[dict[str, Any]]) -> Iterator[int]:
+    """Their identities: they are not held, but of a module that lives on, its own tables are."""
+    return map(id, chain.from_iterable(map(_values, below)))
 
 
 def _parameters(models: list[Any], optimizers: list[torch.optim.Optimizer]) -> Iterator[tuple[str, torch.Tensor]]:

@@ -221,7 +221,7 @@ class Steps:
         def seen(*args: Any, **kwargs: Any) -> Any:
             if self._looked_at is not None:
                 self._train_after_all(self._looked_at)
-            if self._used.has_forgotten() and self._gradients is not None:
+            if self._used.num_summed and self._used.has_forgotten() and self._gradients is not None:
                 self._gradients.zeroed()
             self.enter("backward")
             if self._is_in_backward:  # activation checkpointing, say, within another

@@ -15,13 +15,15 @@ class UsedBatches:
     Attributes:
         batches: since the last update.
         has_loaders: whether any DataLoader has handed out a batch; without, no sample has a number.
+        num_summed: so many of them have had their backward pass.
     """
 
     def __init__(self) -> None:
         self.batches: list[Batch] = []
         self.has_loaders = False
-        self._num_summed = 0  # so many have had their backward pass
-        self._summed: tuple[torch.nn.Parameter, int] | None = None  # see _a_gradient
+        self.num_summed = 0
+        self._looked_at: torch.nn.Parameter | None = None  # whose gradient tells of all
+        self._version = 0  # of that gradient
         self._optimizer: torch.optim.Optimizer | None = None  # that will apply it
 
     def begin_with(self, pending_ids: list[int]) -> None:
@@ -30,7 +32,7 @@ class UsedBatches:
 
     def taken(self) -> list[Batch]:
         """Returns them; an update was made of them, or would have been. From here on the next one's are collected."""
-        self._num_summed = 0
+        self.num_summed, self._looked_at = 0, None
         taken, self.batches = self.batches, []
         return taken
 
@@ -54,37 +56,42 @@ class UsedBatches:
             optimizer: the only one there is, which will apply them; None: there are others, or none is known yet. Of
                 several each may make an update of what another one's parameters are zeroed for.
         """
-        self._num_summed = len(self.batches)
-        self._summed = None if optimizer is None else _a_gradient(optimizer)
+        self.num_summed = len(self.batches)
         self._optimizer = optimizer
+        # The one that had a gradient at the last backward pass of this update has one now, unless it was taken away.
+        if optimizer is None or (looked_at := self._looked_at) is None or (gradient := looked_at.grad) is None:
+            looked_at = self._looked_at = None if optimizer is None else _with_gradient(optimizer)
+            gradient = None if looked_at is None else looked_at.grad
+        if gradient is not None:
+            self._version = gradient._version
 
     def has_forgotten(self) -> bool:
         """Forget what was summed up if its gradients are gone: the script threw them away, and made no update.
 
         Asked in front of each backward pass, which adds to what is there. Returns whether any were forgotten.
         """
-        if not self._num_summed or self._optimizer is None or not _is_zeroed(self._summed, self._optimizer):
+        if not self.num_summed or self._optimizer is None or not self._is_zeroed(self._optimizer):
             return False
-        del self.batches[: self._num_summed]
-        self._num_summed = 0
+        del self.batches[: self.num_summed]
+        self.num_summed = 0
         return True
 
+    def _is_zeroed(self, optimizer: torch.optim.Optimizer) -> bool:
+        if self._looked_at is None:
+            return False
+        gradient = self._looked_at.grad
+        if gradient is None or gradient._version == self._version or gradient.device.type != "cpu":
+            return gradient is None  # to look at the values on a GPU would make it wait
+        # One that is zero may be so by itself, and the others tell: a unit that is dead, the first half of a LoRA.
+        parameters = (parameter for group in optimizer.param_groups for parameter in group["params"])
+        return not any(parameter.grad is not None and bool(parameter.grad.any()) for parameter in parameters)
 
-def _a_gradient(optimizer: torch.optim.Optimizer) -> tuple[torch.nn.Parameter, int] | None:
-    """A parameter that has a gradient, and the version of that; None if none has."""
+
+def _with_gradient(optimizer: torch.optim.Optimizer) -> torch.nn.Parameter | None:
+    """A parameter that has a gradient; None if none has."""
     for group in optimizer.param_groups:
         for parameter in group["params"]:
-            if (gradient := parameter.grad) is not None:
-                return parameter, gradient._version
+            if parameter.grad is not None:
+                found: torch.nn.Parameter = parameter
+                return found
     return None
-
-
-def _is_zeroed(summed: tuple[torch.nn.Parameter, int] | None, optimizer: torch.optim.Optimizer) -> bool:
-    if summed is None:
-        return False
-    gradient, version = summed[0].grad, summed[1]
-    if gradient is None or gradient._version == version or gradient.device.type != "cpu":
-        return gradient is None  # to look at the values on a GPU would make it wait
-    # One that is zero may be so by itself, and the others tell: a unit that is dead, the first half of a LoRA.
-    parameters = (parameter for group in optimizer.param_groups for parameter in group["params"])
-    return not any(parameter.grad is not None and bool(parameter.grad.any()) for parameter in parameters)
