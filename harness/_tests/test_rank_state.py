@@ -214,14 +214,6 @@ def test_a_wrapped_model_has_the_digests_of_the_bare_one_in_any_type(dtype: torc
     assert known(wrapped).digests() == bare.state.digests()
 
 
-def test_what_an_optimizer_keeps_beside_tensors_is_not_read() -> None:
-    script = Script()
-    before = script.state.digests()
-    script.optimizer.state[weight_of(script)]["loss of this rank"] = 3.0
-    script.optimizer.state["steps"] = 7  # type: ignore[index]
-    assert script.state.digests() == before
-
-
 def test_no_model_is_kept_alive_and_its_last_tensors_are_still_read() -> None:
     script = Script()
     nested = weakref.ref(script.model[2])

@@ -9,8 +9,6 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from itertools import chain
-from operator import is_
 from typing import Any
 
 import torch
@@ -33,8 +31,8 @@ class Digest:
         self._header = b""
         self._memories: list[Any] = []
 
-    def of(self, names: Sequence[object], tensors: Sequence[torch.Tensor]) -> str:
-        """Hex digest (32 digits) over names, dtypes, shapes and bytes, in the order given."""
+    def of(self, names: Sequence[object], tensors: Sequence[torch.Tensor], beside: bytes = b"") -> str:
+        """Hex digest (32 digits) over names, dtypes, shapes and bytes, in the order given, and what is ``beside``."""
         if self._layout is None or names != self._names or not self._layout.is_of(tensors):
             _held = self._prepare(names, tensors)  # until they are read
         hasher = xxhash.xxh3_128(self._header)
@@ -42,6 +40,7 @@ class Digest:
         for memory in self._memories:
             # In one call a large tensor is read faster than by a hasher that keeps a state (by 7 % at 256 MiB).
             update(memory if len(memory) < LARGE_BYTES else xxhash.xxh3_128_digest(memory))
+        update(beside)
         return hasher.hexdigest()
 
     def _prepare(self, names: Sequence[object], tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
@@ -56,45 +55,6 @@ class Digest:
             if layout.addresses == [tensor.data_ptr() for tensor in plain]:  # else these are copies
                 self._layout = layout
         return plain
-
-
-class OptimizerTensors:
-    """Names and tensors of every parameter's state, in the order of the parameter groups.
-
-    Hyperparameters are left out: a scheduler changes them between the update and the next step. What is no tensor may
-    be this rank's own: LBFGS' loss.
-    """
-
-    def __init__(self) -> None:
-        self.names: list[object] = []
-        self.tensors: list[torch.Tensor] = []
-        self._held: list[object] = []  # all that they were found from
-        self._sizes: list[int] = []  # of the groups and of the states
-
-    def look(self, optimizers: Sequence[torch.optim.Optimizer]) -> None:
-        """Find them anew if there are others now."""
-        groups = [group["params"] for optimizer in optimizers for group in optimizer.param_groups]
-        # Some keep other things beside their parameters' states.
-        kept = [state for optimizer in optimizers for state in optimizer.state.values() if isinstance(state, dict)]
-        held: list[object] = [
-            *chain.from_iterable(groups),
-            *chain.from_iterable(kept),
-            *chain.from_iterable(map(dict.values, kept)),
-        ]
-        sizes = [*map(len, groups), *map(len, kept)]
-        if sizes != self._sizes or not all(map(is_, held, self._held)):
-            self._held, self._sizes = held, sizes
-            self._find(optimizers)
-
-    def _find(self, optimizers: Sequence[torch.optim.Optimizer]) -> None:
-        self.names, self.tensors = [], []
-        for optimizer in optimizers:
-            for group in optimizer.param_groups:
-                for index, state in enumerate(map(optimizer.state.get, group["params"])):
-                    if state:
-                        keys = sorted(key for key, value in state.items() if isinstance(value, torch.Tensor))
-                        self.names += [index, *keys]
-                        self.tensors += [state[key] for key in keys]
 
 
 def magnitudes(names: Iterable[str], tensors: Iterable[torch.Tensor]) -> list[tuple[str, int, float, float]]:

@@ -11,7 +11,8 @@ from typing import Any
 
 import torch
 
-from harness.rank.digest import Digest, OptimizerTensors, magnitudes
+from harness.rank.digest import Digest, magnitudes
+from harness.rank.moments import Moments
 
 _values = methodcaller("values")
 
@@ -30,7 +31,7 @@ class TrainingState:
         self._modules: set[int] = set()  # identities
         self._optimizers: list[torch.optim.Optimizer] = []
         self._structure: _Structure | None = None  # of what was found last
-        self._parameters, self._buffers, self._moments = _Tensors([]), _Tensors([]), OptimizerTensors()
+        self._parameters, self._buffers, self._moments = _Tensors([]), _Tensors([]), Moments()
         self._of_parameters, self._of_optimizers, self._of_buffers = Digest(), Digest(), Digest()
         self.is_sharded = False
 
@@ -54,9 +55,12 @@ class TrainingState:
     def num_optimizers(self) -> int:
         return len(self._optimizers)
 
-    def add_optimizer(self, optimizer: torch.optim.Optimizer) -> None:
+    def add_optimizer(self, optimizer: torch.optim.Optimizer, *, has_closure: bool = False) -> None:
+        """It trains; ``has_closure`` says that it is given one, which tells it the losses of this rank."""
         if all(known is not optimizer for known in self._optimizers):
             self._optimizers.append(optimizer)
+            if has_closure:
+                self._moments.told_losses(optimizer)
 
     def digests(self) -> dict[str, str]:
         """Digests of all ``params``, ``optimizer`` states and ``buffers`` known so far."""
@@ -64,7 +68,7 @@ class TrainingState:
         self._moments.look(self._optimizers)
         return {
             "params": self._of_parameters.of(self._parameters.names, self._parameters.tensors),
-            "optimizer": self._of_optimizers.of(self._moments.names, self._moments.tensors),
+            "optimizer": self._of_optimizers.of(self._moments.names, self._moments.tensors, self._moments.beside),
             "buffers": self._of_buffers.of(self._buffers.names, self._buffers.tensors),
         }
 
