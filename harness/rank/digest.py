@@ -7,7 +7,7 @@ outlive a run, use sha256).
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -47,7 +47,8 @@ class Digest:
         """Returns what the memories belong to, which may be passing copies."""
         plain = [_plain(tensor) for tensor in tensors]
         self._names = list(names)
-        self._header = repr([names, [(tuple(t.shape), str(t.dtype)) for t in plain]]).encode()
+        kinds = [(tuple(t.shape), str(tensor.dtype)) for t, tensor in zip(plain, tensors, strict=True)]
+        self._header = repr([names, kinds]).encode()
         self._memories = [_memory(tensor) for tensor in plain]
         self._layout = None
         with suppress(ValueError, RuntimeError):
@@ -78,12 +79,32 @@ def _plain(tensor: torch.Tensor) -> torch.Tensor:
     if tensor.layout is not torch.strided:
         tensor = tensor.to_dense()
     if (flatten := getattr(tensor, "__tensor_flatten__", None)) is not None and not hasattr(tensor, "to_local"):
-        inner = [_plain(getattr(tensor, name)).flatten() for name in flatten()[0]]  # it has no memory of its own
-        return torch.cat([part.view(torch.uint8) for part in inner if part.numel()] or [torch.empty(0)])
+        return _joined(getattr(tensor, name) for name in flatten()[0])  # it has no memory of its own
     if (to_local := getattr(tensor, "to_local", None)) is not None:  # a DTensor: this rank's shard
         tensor = to_local()
     plain = tensor.cpu().contiguous()
-    return plain if plain.data_ptr() or not plain.numel() else torch.empty(0, dtype=tensor.dtype)  # freed, or no memory
+    if plain.numel() and not plain.data_ptr():  # freed, or no memory
+        return torch.empty(0, dtype=tensor.dtype)
+    if plain.is_quantized:
+        return _joined((plain.int_repr(), *_scales(plain)))
+    return plain.resolve_conj().resolve_neg()  # a lazy conjugate lies in the memory of what it was made of
+
+
+def _joined(parts: Iterable[torch.Tensor]) -> torch.Tensor:
+    """The bytes of them all."""
+    plain = [_plain(part).flatten() for part in parts]
+    return torch.cat([part.view(torch.uint8) for part in plain if part.numel()] or [torch.empty(0)])
+
+
+def _scales(quantized: torch.Tensor) -> Iterator[torch.Tensor]:
+    """What its integers stand for: scales, zero points, and of which dimension."""
+    if quantized.qscheme() in (torch.per_tensor_affine, torch.per_tensor_symmetric):
+        yield torch.tensor(quantized.q_scale(), dtype=torch.float64)
+        yield torch.tensor(quantized.q_zero_point())
+    else:
+        yield quantized.q_per_channel_scales()
+        yield quantized.q_per_channel_zero_points()
+        yield torch.tensor(quantized.q_per_channel_axis())
 
 
 def _memory(tensor: torch.Tensor) -> Any:
