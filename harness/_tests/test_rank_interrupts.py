@@ -44,6 +44,7 @@ else:
     CALL
 AFTER
 """
+PATIENT: dict[str, Any] = {"collective_timeout_s": 20.0, "deadline_s": 60.0}  # no call fails of a busy machine
 GOES_ON = "dist.all_reduce(torch.ones(1))\ndist.destroy_process_group()"
 GIVES_UP = 'raise SystemExit("given up") if rank == 0 else signal.pause()'
 
@@ -63,7 +64,7 @@ def test_a_call_that_a_signal_handler_ended_is_one_that_was_asked_for(
     run: Run, tmp_path: Path, call: str, raised: int, error: str, after: str, more: int
 ) -> None:
     text = INTERRUPTED.replace("CALL", call).replace("ERROR", error).replace("AFTER", after)
-    history = run(text.replace("IN_ITS_METHOD", str(bool(raised))))
+    history = run(text.replace("IN_ITS_METHOD", str(bool(raised))), **PATIENT)
     assert shown(tmp_path, history, 0) == {"said": "the handler's own"}
     word = history.of((Kind.EXCEPTION, Kind.EXIT), rank=0, restart=0)[0]
     counted: dict[str, Any] = word.data["returned"]["0"]
@@ -73,3 +74,22 @@ def test_a_call_that_a_signal_handler_ended_is_one_that_was_asked_for(
     if more:
         assert history.outcome.exit_code == 0
         assert GUARANTEES["CollectivesAgree"].check(history, None).outcome == "valid"
+
+
+@pytest.mark.parametrize(
+    ("call", "is_within"),
+    [
+        pytest.param("dist.monitored_barrier()", True, id="in the call"),
+        pytest.param("dist.all_reduce(torch.ones(1))", False, id="in the wait for what it sent"),
+    ],
+)
+def test_a_call_in_which_a_signal_handler_ends_the_process_was_asked_for(run: Run, call: str, is_within: bool) -> None:
+    """As a scheduler's grace period ends: the handler leaves at once, and never comes back to the call."""
+    text = INTERRUPTED.replace("CALL", call).replace("ERROR", "OSError").replace("AFTER", GOES_ON)
+    text = text.replace('raise OSError("the handler\'s own")', "os._exit(3)")
+    history = run(text.replace("IN_ITS_METHOD", str(is_within)), **PATIENT)
+    (word,) = history.of((Kind.EXCEPTION, Kind.EXIT), rank=0, restart=0)
+    assert (word.data["code"], word.data["at_once"]) == (3, True)
+    counted: dict[str, Any] = word.data["returned"]["0"]
+    assert len(history.of(Kind.COLLECTIVE, rank=0, restart=0)) == counted["calls"] + counted["raised"]
+    assert (unasked_in(history, 0, "0"), unsent_in(history, 0, "0")) == (None, None)
