@@ -14,6 +14,7 @@ from typing import Any
 
 import msgspec
 
+from harness.event_fields import mistyped, must_be
 from harness.events import VIEWS, Place, Process, T, Views, order
 from harness.wire import Event, Kind
 
@@ -135,12 +136,17 @@ class EventFiles:
 
 
 def _read(path: Path, rank: int, restart: int, damaged: list[str]) -> Process:
-    events = sorted(_events(path, rank, restart, damaged), key=lambda event: event.t_ns)  # stable: then by seq
-    return Process(rank, restart, events)
-
-
-def _events(path: Path, rank: int, restart: int, damaged: list[str]) -> Iterator[Event]:
     where = f"{path.parent.name}/{path.name}"
+    events = sorted(_events(path, where, rank, restart, damaged), key=lambda event: event.t_ns)  # stable: then by seq
+    process = Process(rank, restart, events)
+    wrong = {event.seq: said for each in process.by_kind.items() for event, said in mistyped(*each)}
+    if not wrong:
+        return process
+    damaged.extend(f"{where}:{seq}: {said}" for seq, said in sorted(wrong.items()))
+    return Process(rank, restart, [event for event in events if event.seq not in wrong])
+
+
+def _events(path: Path, where: str, rank: int, restart: int, damaged: list[str]) -> Iterator[Event]:
     try:
         text = path.read_bytes().rstrip(b"\0")  # zeros: room that a killed process left
     except OSError as error:
@@ -151,7 +157,8 @@ def _events(path: Path, rank: int, restart: int, damaged: list[str]) -> Iterator
         try:
             yield _event(rank, restart, seq, json.loads(raw) if isinstance(raw, bytes) else raw)
         except UNREADABLE as error:
-            damaged.append(f"{where}:{seq}: {error!r}" if isinstance(error, KeyError) else f"{where}:{seq}: {error}")
+            said = f"this event has no {error.args[0]}" if isinstance(error, KeyError) else error
+            damaged.append(f"{where}:{seq}: {said}")
     if last and not newline:
         damaged.append(f"{where}:1: the only line is torn")
 
@@ -177,7 +184,7 @@ def _event(rank: int, restart: int, seq: int, raw: Any) -> Event:
     if not (type(t_ns) is int and type(kind) is str and type(step) is int and type(phase) is str):
         told = {"t": (t_ns, int), "kind": (kind, str), "step": (step, int), "phase": (phase, str)}
         name, (value, wanted) = next((name, pair) for name, pair in told.items() if type(pair[0]) is not pair[1])
-        raise TypeError(f"{name} is no {wanted.__name__}, but {type(value).__name__}")
+        raise TypeError(must_be(f"{name} of this event", value, wanted.__name__))
     event = _new(Event)
     _rank(event, rank)
     _restart(event, restart)

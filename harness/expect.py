@@ -289,23 +289,24 @@ def _said(history: History) -> str:
 
 def _not_found(broken: Broken, verdict: Verdict) -> _Problem | None:
     what = _describe(broken)
-    is_found = verdict.outcome == "invalid" or (broken.guarantee == "FaultFired" and verdict.outcome == "unknown")
-    if verdict.outcome == "unknown" and not is_found:
-        return _Problem(f"{what} should be found broken; it is unknown: {verdict.reason}", is_open=True)
-    if not is_found:
-        return _Problem(f"{what} should be found broken, but the verdict is {verdict.outcome}: {verdict.reason}")
+    wanted_verdict = "unknown" if broken.guarantee == "FaultFired" else broken.verdict  # which is never invalid
+    should = "should be unknown" if broken.verdict == "unknown" else "should be found broken"
+    if verdict.outcome != wanted_verdict:
+        is_open = verdict.outcome == "unknown"
+        seen = "; it is unknown" if is_open else f", but the verdict is {verdict.outcome}"
+        return _Problem(f"{what} {should}{seen}: {verdict.reason}", is_open=is_open)
     for name in ("rank", "step"):
         wanted, seen = getattr(broken, name), getattr(verdict, name)
         if wanted is not None and wanted != seen:
-            return _Problem(f"{what} should be found broken; it was found at {name} {seen}: {verdict.reason}")
+            return _Problem(f"{what} {should}; it was found at {name} {seen}: {verdict.reason}")
     operation = verdict.operation or ""
     if broken.operation is not None and canonical(broken.operation) not in canonical(operation):
-        return _Problem(f"{what} should be found broken; it was found at operation {operation or 'none'}")
+        return _Problem(f"{what} {should}; it was found at operation {operation or 'none'}")
     return None
 
 
 def _describe(broken: Broken) -> str:
-    places = [f"{k} {v}" for k, v in asdict(broken).items() if k != "guarantee" and v is not None]
+    places = [f"{name} {at}" for name in ("rank", "step", "operation") if (at := getattr(broken, name)) is not None]
     return broken.guarantee + (f" ({', '.join(places)})" if places else "")
 
 

@@ -1,8 +1,8 @@
 """Are the checks any good? Run every planted bug and every healthy control, and count.
 
 A planted bug is a scenario in ``workloads/planted/`` that expects ``detected``: it is caught when the guarantee it
-names is found broken at the rank and step it names. Any other scenario there is a healthy control: a broken guarantee
-in it is a false alarm.
+names is found broken at the rank and step it names, or left open there where it says so. Any other scenario there is a
+healthy control: a broken guarantee in it is a false alarm.
 
 A planted saver is a script in ``workloads/planted/savers/``: it is caught when its states have the verdicts that its
 row of the table names, under no weaker a kind of crash; or, where no crash harms it, under the trouble that is named.

@@ -124,7 +124,7 @@ class Kind(StrEnum):
     EFFECT = "effect"
     # what left the training script: type, message, site, in_collective (bool), returned (group -> {calls, last,
     # raised}: how many collectives and messages the script came back from without an error, what the last one was, and
-    # how many raised one)
+    # how many raised one, or will never come back, for a signal handler ends the process within them)
     EXCEPTION = "exception"
     # the script ended by itself: code; params, optimizer, buffers, magnitudes (if it had a model); returned (as above);
     # threads, sources; at_once (true, only if by os._exit: past the interpreter's own end)

@@ -140,7 +140,7 @@ class Story:
             "root": None,
             "site": "train.py:61",
         }
-        return self.tell(rank, Kind.COLLECTIVE, phase=phase, op=op, call=None, **usual | data)
+        return self.tell(rank, Kind.COLLECTIVE, phase=phase, op=op, **usual | data)
 
     def save(self, keep: int = 10) -> Self:
         """All ranks save; the newest ``keep`` checkpoints stay."""

@@ -169,6 +169,7 @@ def test_a_canary_is_found_only_by_the_bug_that_was_planted(outcome: Any, blamed
 
 def test_the_canaries_are_planted_bugs_and_drawn_from_the_seed() -> None:
     assert len(canaries()) > 20
+    assert "pickles_and_never_loads" not in canaries()  # it never fails: the records leave it open
     names = [draw_canary(seed).scenario.title for seed in range(30)]
     assert names == [draw_canary(seed).scenario.title for seed in range(30)]
     assert len(set(names)) > 10

@@ -299,7 +299,7 @@ def rank0_alone_evaluates_then_all_broadcast() -> Story:
 
 def _stop_flag() -> dict[str, Any]:
     shape = {"numel": 1, "dtype": "uint8", "root": 0, "reduce_op": None}
-    return {"group": "world", "call": None, "op": "broadcast", "site": "train.py:80"} | shape
+    return {"group": "world", "op": "broadcast", "site": "train.py:80"} | shape
 
 
 def rank0_alone_saves_then_all_wait() -> Story:

@@ -290,6 +290,54 @@ def test_a_fault_that_did_not_fire_can_be_what_is_listed() -> None:
     assert judged(disarmed).outcome == "unknown"
 
 
+def begun_anew() -> Story:
+    """Of a job that saves nothing which is seen the last launch begins at zero: it may have been meant to."""
+    wanted = Expect(outcome="detected", broken=(Broken(guarantee="NewestCompleteLoads", step=1, verdict="unknown"),))
+    story = run(faults=[STEP_9], expect=wanted, max_restarts=1).start().updates(1, 8)
+    for rank in sorted(story.alive):
+        story.begin(rank, 9)
+    story.fire(1).kill(1).cut_off().start().updates(1, 12).leave()
+    return story
+
+
+def test_what_must_be_left_open_is() -> None:
+    found = judged(begun_anew())
+    assert found.outcome == "passed", found.headline
+    story = begun_anew()
+    story.plan = replace(story.plan, expect=replace(story.plan.expect, resume_step=0))
+    assert (
+        judged(story).problems[0].startswith("NewestCompleteLoads (step 1) should be unknown, but the verdict is not-")
+    )
+
+
+@pytest.mark.parametrize(
+    ("listed", "said"),
+    [
+        pytest.param(Broken(guarantee="NewestCompleteLoads"), "should be found broken; it is unknown", id="as broken"),
+        pytest.param(
+            Broken(guarantee="NewestCompleteLoads", step=2, verdict="unknown"),
+            "should be unknown; it was found at step 1",
+            id="at another step",
+        ),
+        pytest.param(
+            Broken(guarantee="ReplicasAgree", verdict="unknown"),
+            "should be unknown, but the verdict is valid",
+            id="another guarantee",
+        ),
+    ],
+)
+def test_what_is_left_open_is_not_what_is_listed(listed: Broken, said: str) -> None:
+    story = begun_anew()
+    story.plan = replace(story.plan, expect=Expect(outcome="detected", broken=(listed,)))
+    found = judged(story)
+    assert found.outcome != "passed"
+    assert any(said in problem for problem in found.problems), found.problems
+
+
+def test_a_record_with_lost_lines_leaves_nothing_open_that_names_its_place() -> None:
+    assert judged(damaged(begun_anew())).outcome != "passed"
+
+
 def without_rank(story: Story, rank: int) -> Story:
     story.events = [e for e in story.events if e["rank"] != rank]
     return story

@@ -50,13 +50,31 @@ def test_a_sound_directory_has_nothing_damaged(run_dir: Path) -> None:
 LINES: dict[str, tuple[bytes, str]] = {
     "a list": (b"[1,2]", "an event is an object, not list"),
     "null": (b"null", "an event is an object, not NoneType"),
-    "a time in words": (b'{"t":"x","kind":"phase","step":1,"phase":"init"}', "t is no int, but str"),
-    "no time": (b'{"t":null,"kind":"phase","step":1,"phase":"init"}', "t is no int, but NoneType"),
-    "a kind that is a list": (b'{"t":1,"kind":[1],"step":1,"phase":"init"}', "kind is no str, but list"),
-    "a step in words": (b'{"t":1,"kind":"phase","step":"1","phase":"init"}', "step is no int, but str"),
-    "a step that is true": (b'{"t":1,"kind":"phase","step":true,"phase":"init"}', "step is no int, but bool"),
-    "a phase that is a number": (b'{"t":1,"kind":"phase","step":1,"phase":2}', "phase is no str, but int"),
-    "no kind": (b'{"t":1,"step":1,"phase":"init"}', "KeyError('kind')"),
+    "a time in words": (
+        b'{"t":"x","kind":"phase","step":1,"phase":"init"}',
+        't of this event is "x"; it must be a whole number',
+    ),
+    "no time": (
+        b'{"t":null,"kind":"phase","step":1,"phase":"init"}',
+        "t of this event is null; it must be a whole number",
+    ),
+    "a kind that is a list": (
+        b'{"t":1,"kind":[1],"step":1,"phase":"init"}',
+        "kind of this event is [1]; it must be text",
+    ),
+    "a step in words": (
+        b'{"t":1,"kind":"phase","step":"1","phase":"init"}',
+        'step of this event is "1"; it must be a whole number',
+    ),
+    "a step that is true": (
+        b'{"t":1,"kind":"phase","step":true,"phase":"init"}',
+        "step of this event is true; it must be a whole number",
+    ),
+    "a phase that is a number": (
+        b'{"t":1,"kind":"phase","step":1,"phase":2}',
+        "phase of this event is 2; it must be text",
+    ),
+    "no kind": (b'{"t":1,"step":1,"phase":"init"}', "this event has no kind"),
     "brackets without end": (b"[" * 200_000, "recursion"),
     "no UTF-8": (b"\xff\xfe\x80", "codec"),
     "half a line": (b'{"t":1,"ki', "Unterminated string"),

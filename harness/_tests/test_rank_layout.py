@@ -20,7 +20,8 @@ def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def tensors() -> list[torch.Tensor]:
-    return [nn.Parameter(torch.ones(2, 2)), nn.Buffer(torch.ones(2, 2)), torch.ones(()), torch.ones(4)[1:]]
+    turned = torch.ones(2, dtype=torch.complex64)
+    return [nn.Parameter(torch.ones(2, 2)), nn.Buffer(torch.ones(2, 2)), torch.ones(()), turned, turned.imag]
 
 
 def _set_data(make: Callable[[torch.Tensor], torch.Tensor]) -> Callable[[list[torch.Tensor]], object]:
@@ -41,6 +42,8 @@ CHANGES: dict[str, Callable[[list[Any]], object]] = {
     "one more": lambda found: found.append(torch.ones(1)),
     "another order": lambda found: found.__setitem__(slice(0, 2), found[1::-1]),
     "no memory": lambda found: found.__setitem__(2, torch.ones((), device="meta")),
+    "a lazy conjugate": lambda found: found.__setitem__(3, found[3].conj()),
+    "a lazy negative": lambda found: found.__setitem__(4, found[3].conj().imag),
     "none in one piece": lambda found: found.__setitem__(0, torch.eye(2).to_sparse()),
 }
 

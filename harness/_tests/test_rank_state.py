@@ -133,6 +133,66 @@ def test_a_parameter_that_is_not_there_yet_has_a_digest() -> None:
     assert state.digests()["params"] != before["params"]
 
 
+def by_channel(scale: float, axis: int) -> torch.Tensor:
+    scales, zero_points = torch.tensor([0.5, scale]), torch.tensor([0, 0])
+    return torch.quantize_per_channel(torch.zeros(2, 2), scales, zero_points, axis, torch.qint8)
+
+
+TURNED = torch.tensor([1 + 2j, 3 - 4j])
+MEANINGS: dict[str, tuple[Callable[[], torch.Tensor], Callable[[], torch.Tensor]]] = {
+    "a lazy conjugate": (lambda: TURNED, lambda: TURNED.conj()),
+    "a lazy negative": (lambda: TURNED.imag, lambda: TURNED.conj().imag),
+    "a lazy conjugate of part of a parameter": (lambda: nn.Parameter(TURNED), lambda: nn.Parameter(TURNED.conj())),
+    "another scale": (
+        lambda: torch.quantize_per_tensor(torch.ones(3), 0.5, 0, torch.qint8),
+        lambda: torch.quantize_per_tensor(torch.ones(3) * 2, 1.0, 0, torch.qint8),
+    ),
+    "another zero point": (
+        lambda: torch.quantize_per_tensor(torch.zeros(3), 0.5, 2, torch.quint8),
+        lambda: torch.quantize_per_tensor(torch.ones(3), 0.5, 0, torch.quint8),
+    ),
+    "another type of the same integers": (
+        lambda: torch.quantize_per_tensor(torch.ones(3), 0.5, 0, torch.qint8),
+        lambda: torch.quantize_per_tensor(torch.ones(3), 0.5, 0, torch.quint8),
+    ),
+    "another scale of a channel": (lambda: by_channel(0.5, 0), lambda: by_channel(0.25, 0)),
+    "another zero point of a channel": (
+        lambda: torch.quantize_per_channel(torch.ones(2), torch.ones(2), torch.tensor([0, 1]), 0, torch.qint8),
+        lambda: torch.quantize_per_channel(torch.tensor([0.0, 2]), torch.ones(2), torch.tensor([1, 0]), 0, torch.qint8),
+    ),
+    "channels of another dimension": (lambda: by_channel(0.25, 0), lambda: by_channel(0.25, 1)),
+    "an inner tensor of another scale": (
+        lambda: Halves(torch.quantize_per_tensor(torch.ones(3), 0.5, 0, torch.qint8), torch.ones(1)),
+        lambda: Halves(torch.quantize_per_tensor(torch.ones(3) * 2, 1.0, 0, torch.qint8), torch.ones(1)),
+    ),
+}
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning", "ignore::DeprecationWarning")
+@pytest.mark.parametrize("what", MEANINGS)
+def test_equal_bytes_that_mean_something_else_are_not_the_same(what: str) -> None:
+    one, other = MEANINGS[what]
+    found = [digest_of(["x"], [tensor]) for tensor in (one(), other(), one(), one(), other())]
+    assert found == [found[0], found[1], found[0], found[0], found[1]]
+    assert found[0] != found[1]
+
+
+def test_a_lazy_conjugate_is_the_same_as_one_that_was_made() -> None:
+    assert digest_of(["x"], [TURNED.conj()]) == digest_of(["x"], [TURNED.conj().resolve_conj()])
+    assert digest_of(["x"], [TURNED.conj().imag]) == digest_of(["x"], [TURNED.conj().imag.resolve_neg()])
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning", "ignore::DeprecationWarning")
+def test_integers_of_half_a_byte_are_read_and_nothing_beyond_them() -> None:
+    values = torch.tensor([[0.0, 1.0, 2.0], [0.0, 2.0, 1.0]])
+    scales, zero_points = torch.ones(2), torch.zeros(2)
+    halves = [
+        torch.quantize_per_channel(v, scales, zero_points, 0, torch.quint4x2) for v in (values, values, 1 + values)
+    ]
+    one, again, other = (digest_of(["x"], [half]) for half in halves)
+    assert one == again != other
+
+
 CHANGES: dict[str, tuple[str, Callable[[Script], Any]]] = {
     "a parameter, in place": ("params", lambda s: weight_of(s).data[3].add_(1)),
     "a parameter's data": ("params", _set_data(lambda data: data + 1)),
@@ -213,14 +273,6 @@ def test_a_wrapped_model_has_the_digests_of_the_bare_one_in_any_type(dtype: torc
     wrapped.model = nn.Module()
     wrapped.model.module = inner
     assert known(wrapped).digests() == bare.state.digests()
-
-
-def test_what_an_optimizer_keeps_beside_tensors_is_not_read() -> None:
-    script = Script()
-    before = script.state.digests()
-    script.optimizer.state[weight_of(script)]["loss of this rank"] = 3.0
-    script.optimizer.state["steps"] = 7  # type: ignore[index]
-    assert script.state.digests() == before
 
 
 def test_no_model_is_kept_alive_and_its_last_tensors_are_still_read() -> None:

@@ -28,7 +28,8 @@ def canaries() -> Mapping[str, Scenario]:
         is_plain = not (scenario.effects or scenario.metric or scenario.gradient or scenario.args or scenario.env)
         is_killed = [fault.kind for fault in scenario.faults] == ["kill"] and scenario.max_restarts > 0
         is_named = not is_own_script(scenario.workload)
-        if scenario.expect.outcome == "detected" and is_plain and is_killed and is_named:
+        is_broken = all(broken.verdict == "invalid" for broken in scenario.expect.broken)
+        if scenario.expect.outcome == "detected" and is_plain and is_killed and is_named and is_broken:
             found[file.stem] = scenario
     if not found:
         raise HarnessError("no planted bug can serve as a canary: run from a checkout, or install `workloads`")

@@ -128,5 +128,6 @@ def _gap(history: History) -> str | None:
     if silent := [rank for rank in history.ranks if rank not in history.recorded]:
         return f"no record of rank {', '.join(map(str, silent))}"
     if history.damaged:
-        return f"{len(history.damaged)} damaged lines in the records, the first: {history.damaged[0]}"
+        num_lines = len(history.damaged)
+        return f"{num_lines} damaged line{'s' * (num_lines > 1)} in the records, the first: {history.damaged[0]}"
     return None

@@ -17,5 +17,6 @@ the controller. In the order of a run's life:
     loader        what each DataLoader handed out
     shared_memory which files in /dev/shm a rank makes, and what is left of them
     storage       the checkpoint store's failpoints, and torch.save
+    moments       what optimizers keep, nested or not
     digest        bytes of tensors to a few hex digits
 """

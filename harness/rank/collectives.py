@@ -15,9 +15,11 @@ from __future__ import annotations
 import functools
 import gc
 import json
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from datetime import timedelta
+from types import FrameType
 from typing import Any
 
 import torch
@@ -178,6 +180,9 @@ def _recorded(name: str, operation: str) -> Callable[..., Any]:
     return method
 
 
+_CALL = _recorded("barrier", "barrier").__code__  # of all of them
+
+
 def _override_methods() -> None:
     for name in ("_register_backend", "_set_default_backend"):
         setattr(RecordingProcessGroup, name, _on_both(name))
@@ -188,9 +193,21 @@ def _override_methods() -> None:
 
 def returned() -> dict[str, dict[str, Any]]:
     """Group -> ``calls``: how many this process came back from without an error, ``last``: what the last one was,
-    ``raised``: how many raised one.
+    ``raised``: how many raised one, or will never come back: a signal handler ends the process in the middle of them.
     """
-    return _told(_returned)
+    told, within = _told(_returned), _within()
+    return {group: counted | {"raised": counted["raised"] + within.count(group)} for group, counted in told.items()}
+
+
+def _within() -> list[str]:
+    """The group of each call that this thread is in the middle of."""
+    found = []
+    frame: FrameType | None = sys._getframe()
+    while frame is not None:
+        if frame.f_code is _CALL and "fired" in frame.f_locals:  # else a fault ends it before it is sent
+            found.append(frame.f_locals["self"].name)
+        frame = frame.f_back
+    return found
 
 
 def _told(returned: Mapping[str, tuple[int, str]]) -> dict[str, dict[str, Any]]:

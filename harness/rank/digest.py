@@ -10,7 +10,6 @@ import ctypes
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from itertools import chain
-from operator import is_
 from typing import Any
 
 import torch
@@ -42,7 +41,8 @@ class Digests:
         self._read, of_one_list = [], iter(plain)
         for names, tensors in lists:
             here = [next(of_one_list) for _ in tensors]
-            header = repr([names, [(tuple(t.shape), str(t.dtype)) for t in here]]).encode()
+            kinds = [(tuple(t.shape), str(tensor.dtype)) for t, tensor in zip(here, tensors, strict=True)]
+            header = repr([names, kinds]).encode()
             memories = [*map(_memory, here)]
             self._read.append((header, memories, all(len(memory) < LARGE_BYTES for memory in memories)))
         self._layout = None
@@ -74,42 +74,9 @@ def digest_of(names: Sequence[object], tensors: Sequence[torch.Tensor]) -> str:
     return Digests().of([(names, tensors)])[0]
 
 
-class OptimizerTensors:
-    """Names and tensors of every parameter's state, in the order of the parameter groups.
-
-    Hyperparameters are left out: a scheduler changes them between the update and the next step. What is no tensor may
-    be this rank's own: LBFGS' loss.
-    """
-
-    def __init__(self, optimizers: Sequence[torch.optim.Optimizer], groups: Sequence[Sequence[torch.Tensor]]) -> None:
-        """``groups``: the parameters of each group of these optimizers."""
-        self.names: list[object] = []
-        self.tensors: list[torch.Tensor] = []
-        self._sizes, held = _kept(optimizers, groups)
-        self._held: list[object] = [*held]  # all that they were found from
-        for optimizer in optimizers:
-            for group in optimizer.param_groups:
-                for index, state in enumerate(map(optimizer.state.get, group["params"])):
-                    if state:
-                        keys = sorted(key for key, value in state.items() if isinstance(value, torch.Tensor))
-                        self.names += [index, *keys]
-                        self.tensors += [state[key] for key in keys]
-
-    def are_those_of(
-        self, optimizers: Sequence[torch.optim.Optimizer], groups: Sequence[Sequence[torch.Tensor]]
-    ) -> bool:
-        """Whether these optimizers have them now."""
-        sizes, held = _kept(optimizers, groups)
-        return sizes == self._sizes and all(map(is_, held, self._held))
-
-
-def _kept(
-    optimizers: Sequence[torch.optim.Optimizer], groups: Sequence[Sequence[torch.Tensor]]
-) -> tuple[list[int], Iterator[object]]:
-    """Sizes of the groups and of the parameters' states; what is in them, names and values."""
-    # Some keep other things beside their parameters' states.
-    kept = [state for optimizer in optimizers for state in optimizer.state.values() if isinstance(state, dict)]
-    return [*map(len, chain(groups, kept))], chain.from_iterable(chain(groups, kept, map(dict.values, kept)))
+def extended(digest: str, beside: bytes) -> str:
+    """A digest over what ``digest`` is of and what is ``beside`` it; the same one if that is empty."""
+    return xxhash.xxh3_128(digest.encode() + beside).hexdigest() if beside else digest
 
 
 def magnitudes(names: Iterable[str], tensors: Iterable[torch.Tensor]) -> list[tuple[str, int, float, float]]:
@@ -133,12 +100,32 @@ def _plain(tensor: torch.Tensor) -> torch.Tensor:
     if tensor.layout is not torch.strided:
         tensor = tensor.to_dense()
     if (flatten := getattr(tensor, "__tensor_flatten__", None)) is not None and not hasattr(tensor, "to_local"):
-        inner = [_plain(getattr(tensor, name)).flatten() for name in flatten()[0]]  # it has no memory of its own
-        return torch.cat([part.view(torch.uint8) for part in inner if part.numel()] or [torch.empty(0)])
+        return _joined(getattr(tensor, name) for name in flatten()[0])  # it has no memory of its own
     if (to_local := getattr(tensor, "to_local", None)) is not None:  # a DTensor: this rank's shard
         tensor = to_local()
     plain = tensor.cpu().contiguous()
-    return plain if plain.data_ptr() or not plain.numel() else torch.empty(0, dtype=tensor.dtype)  # freed, or no memory
+    if plain.numel() and not plain.data_ptr():  # freed, or no memory
+        return torch.empty(0, dtype=tensor.dtype)
+    if plain.is_quantized:
+        return _joined((plain.int_repr(), *_scales(plain)))
+    return plain.resolve_conj().resolve_neg()  # a lazy conjugate lies in the memory of what it was made of
+
+
+def _joined(parts: Iterable[torch.Tensor]) -> torch.Tensor:
+    """The bytes of them all."""
+    plain = [_plain(part).flatten() for part in parts]
+    return torch.cat([part.view(torch.uint8) for part in plain if part.numel()] or [torch.empty(0)])
+
+
+def _scales(quantized: torch.Tensor) -> Iterator[torch.Tensor]:
+    """What its integers stand for: scales, zero points, and of which dimension."""
+    if quantized.qscheme() in (torch.per_tensor_affine, torch.per_tensor_symmetric):
+        yield torch.tensor(quantized.q_scale(), dtype=torch.float64)
+        yield torch.tensor(quantized.q_zero_point())
+    else:
+        yield quantized.q_per_channel_scales()
+        yield quantized.q_per_channel_zero_points()
+        yield torch.tensor(quantized.q_per_channel_axis())
 
 
 def _memory(tensor: torch.Tensor) -> Any:

@@ -9,14 +9,16 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
+from itertools import chain
 from typing import Any
 
 import torch
 
 _PLAIN = frozenset({torch.Tensor, torch.nn.Parameter, torch.nn.Buffer})
 _Tensor: Any = torch.Tensor
-_address, _is_contiguous = _Tensor.data_ptr, _Tensor.is_contiguous
+_address, _is_contiguous, _is_conj, _is_neg = _Tensor.data_ptr, _Tensor.is_contiguous, _Tensor.is_conj, _Tensor.is_neg
 _shape, _dtype = _Tensor.shape.__get__, _Tensor.dtype.__get__
+_MEANINGS = (type, _shape, _dtype, _is_contiguous, _is_conj, _is_neg)
 
 
 class Layout:
@@ -47,7 +49,7 @@ class Layout:
 
 def _one_by_one(tensors: Sequence[torch.Tensor]) -> Callable[..., bool]:
     def meaning(*tensors: torch.Tensor) -> list[object]:
-        return [*map(type, tensors), *map(_shape, tensors), *map(_dtype, tensors), *map(_is_contiguous, tensors)]
+        return [*chain.from_iterable(map(each, tensors) for each in _MEANINGS)]
 
     before = meaning(*tensors)
     return lambda *now: meaning(*now) == before
@@ -69,18 +71,20 @@ def _check(guards: Any, tensors: Sequence[torch.Tensor]) -> Callable[..., bool]:
 
 @functools.cache
 def _proved_guards() -> Any:
-    """torch's class of such checks, if it sees another shape, stride, type and class of tensor; else None."""
+    """torch's class of such checks, if it tells apart other shapes, strides, types, classes and signs; else None."""
     guards = getattr(getattr(getattr(torch._C, "_dynamo", None), "guards", None), "TensorGuards", None)
-    same = torch.zeros(2, 2)
-    others = (
-        torch.zeros(4, 1),
-        torch.zeros(1, 2),
-        torch.zeros(2, 2).t(),
-        torch.zeros(2, 2, dtype=torch.int32),
-        torch.nn.Parameter(torch.zeros(2, 2)),
+    same, turned = torch.zeros(2, 2), torch.zeros(2, 2, dtype=torch.complex64)
+    unlike = (
+        (same, torch.zeros(4, 1)),
+        (same, torch.zeros(1, 2)),
+        (same, torch.zeros(2, 2).t()),
+        (same, torch.zeros(2, 2, dtype=torch.int32)),
+        (same, torch.nn.Parameter(torch.zeros(2, 2))),
+        (turned, turned.conj()),
+        (turned.imag, turned.conj().imag),  # which is lazily negated
     )
     try:
-        check = _check(guards, [same])
-        return guards if check(torch.ones(2, 2)) and not any(map(check, others)) else None
+        tells = all(check(one) and not check(other) for one, other in unlike for check in [_check(guards, [one])])
+        return guards if tells and _check(guards, [same])(torch.ones(2, 2)) else None
     except Exception:  # of any kind: another version of torch need not even have the same arguments
         return None

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import sys
 import weakref
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain
 from operator import is_, methodcaller
 from typing import Any
 
 import torch
 
-from harness.rank.digest import Digests, OptimizerTensors, digest_of, magnitudes
-
-Groups = Sequence[Sequence[torch.Tensor]]  # the parameters of each group of the optimizers
+from harness.rank.digest import Digests, digest_of, extended, magnitudes
+from harness.rank.moments import Groups, Moments
 
 _values = methodcaller("values")
 
@@ -32,7 +31,7 @@ class TrainingState:
         self._modules: set[int] = set()  # identities
         self._optimizers: list[torch.optim.Optimizer] = []
         self._structure: _Structure | None = None  # of what was found last
-        self._parameters, self._buffers, self._moments = _Tensors([]), _Tensors([]), OptimizerTensors([], [])
+        self._parameters, self._buffers, self._moments = _Tensors([]), _Tensors([]), Moments()
         self._digests = Digests()  # of these
         self.is_sharded = False
 
@@ -56,20 +55,23 @@ class TrainingState:
     def num_optimizers(self) -> int:
         return len(self._optimizers)
 
-    def add_optimizer(self, optimizer: torch.optim.Optimizer) -> None:
+    def add_optimizer(self, optimizer: torch.optim.Optimizer, *, has_closure: bool = False) -> None:
+        """It trains; ``has_closure`` says that it is given one, which tells it the losses of this rank."""
         if all(known is not optimizer for known in self._optimizers):
             self._optimizers.append(optimizer)
+            if has_closure:
+                self._moments.told_losses(optimizer)
 
     def digests(self) -> dict[str, str]:
         """Digests of all ``params``, ``optimizer`` states and ``buffers`` known so far."""
         groups = _groups(self._optimizers)
         is_new = self._look(groups)
-        if not self._moments.are_those_of(self._optimizers, groups):
-            self._moments, is_new = OptimizerTensors(self._optimizers, groups), True
+        is_new |= self._moments.look(self._optimizers, groups)
         if is_new or (found := self._digests.again()) is None:
             lists = (self._parameters, self._moments, self._buffers)
             found = self._digests.of([(those.names, those.tensors) for those in lists])
-        return dict(zip(("params", "optimizer", "buffers"), found, strict=True))
+        params, optimizer, buffers = found
+        return {"params": params, "optimizer": extended(optimizer, self._moments.beside), "buffers": buffers}
 
     def named(self, part: str) -> Iterator[tuple[str, torch.Tensor]]:
         """Name and tensor of each ``parameter``, ``buffer``, or state that an ``optimizer`` keeps of a parameter."""

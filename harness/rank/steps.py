@@ -252,7 +252,7 @@ class Steps:
         if self._is_probing_optimizer:
             return
         if optimizer is not self._main_optimizer:
-            self.state.add_optimizer(optimizer)
+            self.state.add_optimizer(optimizer, has_closure=_has_closure(args, kwargs))
             if self._main_optimizer is not None:
                 return
             self._main_optimizer = optimizer
@@ -270,7 +270,7 @@ class Steps:
                     self.state.models(),
                     self._used.batches,
                     optimizer,
-                    has_closure=any(map(callable, (*args[1:], *kwargs.values()))),
+                    has_closure=_has_closure(args, kwargs),
                 )
         self.enter("optimizer_step")
 
@@ -329,3 +329,8 @@ class Steps:
         self._untouched = {}
         self._recorder.emit(Kind.STATE, **state, matched_step=self._matched_step, claimed_step=self._claimed_step)
         self._recorder.step = here
+
+
+def _has_closure(args: Any, kwargs: Any) -> bool:
+    """Whether a call of ``step`` with these, the optimizer first, computes losses itself."""
+    return any(map(callable, (*args[1:], *kwargs.values())))

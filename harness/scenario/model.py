@@ -39,6 +39,7 @@ class Broken:
         rank: the rank that must be named.
         step: the update, from 1, that must be named.
         operation: the operation that must be named, such as all_reduce.
+        verdict: invalid, or unknown: the records cannot tell, and the harness has to ask.
     """
 
     __pydantic_config__: ClassVar[dict[str, str]] = FORBID_EXTRA
@@ -47,6 +48,7 @@ class Broken:
     rank: int | None = None
     step: int | None = None
     operation: str | None = None
+    verdict: Literal["invalid", "unknown"] = "invalid"
 
 
 @dataclass(frozen=True, kw_only=True)

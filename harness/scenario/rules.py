@@ -152,7 +152,7 @@ def arguments_are_free(scenario: Scenario) -> Iterator[Problem]:
             # Other braces are the script's own; a near miss would name a directory that all runs share.
             if name not in REPLACED and (near := difflib.get_close_matches(name, REPLACED, n=1, cutoff=0.8)):
                 names = ", ".join(f"{{{name}}}" for name in REPLACED)
-                wants = f"{{{name}}} is not replaced; these are: {names}; did you mean '{{{near[0]}}}'?"
+                wants = f"{{{name}}} is not replaced; did you mean '{{{near[0]}}}'? these are: {names}"
                 yield Problem(("args", n), wants, nearest=f"{{{near[0]}}}")
 
 

@@ -63,9 +63,9 @@ class Problem:
 def unknown_name(path: Path, value: Any, known: Sequence[str], what: str) -> Problem:
     """``value`` is none of the ``known`` names of ``what``."""
     near = difflib.get_close_matches(str(value), known, n=1)
-    hint = f"; did you mean '{near[0]}'?" if near else ""
+    hint = f" did you mean '{near[0]}'?" if near else ""  # first: the list may be long
     allowed = ", ".join(known) or "none"
-    return Problem(path, f"unknown {what}; allowed: {allowed}{hint}", nearest=near[0] if near else None)
+    return Problem(path, f"unknown {what};{hint} allowed: {allowed}", nearest=near[0] if near else None)
 
 
 def single_bracket(name: str) -> Problem:
@@ -125,11 +125,13 @@ def _problem(
         return single_bracket(name)
     match kind:
         case "extra_forbidden" | "unexpected_keyword_argument":
-            problem = replace(unknown_name(path, name, _fields_of(around), "field"), nearest=None)
+            problem = unknown_name(path, name, _fields_of(around), "field")
             if len(path) > 1 and name in _fields_of(model):
                 above = f"[[{path[0]}]]" if path[0] in ARRAYS else f"[{path[0]}]"
-                return replace(problem, text=f"is a field of the whole scenario: write it above the first {above}")
-            return problem
+                other = f"is a field of the whole scenario: write it above the first {above}"
+                text = other if problem.nearest is None else f"{problem.text}; '{name}' {other}"
+                problem = replace(problem, text=text)
+            return replace(problem, nearest=None)
         case "missing":
             meaning = described(around).get(name, "required")
             return Problem(path, f"missing: {meaning.rstrip('.')}")

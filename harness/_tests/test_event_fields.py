@@ -1,0 +1,155 @@
+"""A field of a wrong type is named with all that is needed to find and mend it, and makes no check crash."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import harness.history
+from harness._tests.histories import baseline, run
+from harness._tests.stored_runs import killed_and_recovered, write_history
+from harness.checks import GUARANTEES
+from harness.event_fields import FIELDS, mistyped
+from harness.expect import judge
+from harness.faults import At
+from harness.faults.kill import Kill
+from harness.history import load_history
+from harness.wire import Event, Kind
+
+KILL = Kill(rank=1, at=At(step=8, phase="backward"))
+
+
+def event(kind: Kind, **data: Any) -> Event:
+    return Event(rank=0, restart=0, seq=1, t_ns=1, kind=kind, step=1, phase="init", data=data)
+
+
+ENTRY = {"name": "step-1", "step": 1, "verdict": "complete", "reason": None, "manifest": None}
+WRONG: dict[str, tuple[Kind, dict[str, Any], str]] = {
+    "words for a number": (
+        Kind.COLLECTIVE,
+        {"numel": "many"},
+        'numel of this collective event is "many"; it must be a whole number',
+    ),
+    "a fraction": (Kind.COLLECTIVE, {"numel": 5.5}, "numel of this collective event is 5.5; it must be a whole number"),
+    "a flag for a number": (Kind.EXIT, {"code": True}, "code of this exit event is true; it must be a whole number"),
+    "a number for a flag": (Kind.BATCH, {"aside": 1}, "aside of this batch event is 1; it must be true or false"),
+    "a list for words": (Kind.COLLECTIVE, {"op": ["a"]}, 'op of this collective event is ["a"]; it must be text'),
+    "null where something must be": (Kind.UPDATE, {"rng": None}, "rng of this update event is null; it must be text"),
+    "neither this nor null": (
+        Kind.STATE,
+        {"matched_step": "3"},
+        'matched_step of this state event is "3"; it must be a whole number or null',
+    ),
+    "something else within a list": (
+        Kind.UPDATE,
+        {"ids": [1, "two"]},
+        'ids[1] of this update event is "two"; it must be a whole number',
+    ),
+    "no list": (Kind.UPDATE, {"ids": 7}, "ids of this update event is 7; it must be a list or null"),
+    "something else within a table of a list": (
+        Kind.INVENTORY,
+        {"entries": [ENTRY, ENTRY | {"name": 2}]},
+        "entries[1].name of this inventory event is 2; it must be text",
+    ),
+    "a table that lacks something": (
+        Kind.INVENTORY,
+        {"entries": [{"name": "step-1"}]},
+        'entries[0] of this inventory event is {"name": "step-1"}; it has no step',
+    ),
+    "a number that is none": (Kind.UPDATE, {"lr": [10**400]}, "lr[0] of this update event is 1000"),
+    "something else below a name of the script's own": (
+        Kind.EXIT,
+        {"returned": {"world": {"calls": "3"}}},
+        'returned[...].calls of this exit event is {"world": {"calls": "3"}}; it must be a whole number',
+    ),
+    "a list of another length": (
+        Kind.EXIT,
+        {"magnitudes": [["weight", 3]]},
+        'magnitudes[0] of this exit event is ["weight", 3]; it must be a list of length 4',
+    ),
+    "what is long": (
+        Kind.SHM,
+        {"name": list(range(99))},
+        f"name of this shm event is {str(list(range(99)))[:57]}...; it must be text",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_a_field_of_another_type_is_named_with_its_value_and_what_is_allowed(name: str) -> None:
+    kind, data, said = WRONG[name]
+    ((found, problem),) = mistyped(kind, [event(kind), event(kind, **data)])
+    assert found == event(kind, **data)
+    assert problem.startswith(said)
+
+
+@pytest.mark.parametrize(
+    ("kind", "data"),
+    [
+        pytest.param(
+            Kind.UPDATE, {"lr": [1, 0.5, float("nan"), 10**30]}, id="whole numbers, and no numbers, as numbers"
+        ),
+        pytest.param(Kind.UPDATE, {"ids": [10**30]}, id="a number beyond 64 bits"),
+        pytest.param(Kind.UPDATE, {"newer": object}, id="a field that a newer rank side has"),
+        pytest.param("newer", {"numel": "many"}, id="a kind that a newer rank side has"),
+        pytest.param(Kind.COLLECTIVE, {}, id="fields that are not there"),
+        pytest.param(Kind.COLLECTIVE, {"op": "\ud800"}, id="text that cannot be written"),
+    ],
+)
+def test_what_may_be_is_not_named(kind: Kind, data: dict[str, Any]) -> None:
+    assert [*mistyped(kind, [event(kind, **data)])] == []
+
+
+def test_each_kind_that_has_fields_is_in_the_table() -> None:
+    assert set(Kind) - set(FIELDS) == {Kind.RENDEZVOUS_START, Kind.RENDEZVOUS_END, Kind.PHASE}
+
+
+ODD: list[Any] = ["odd", -1.5, True, None, {"odd": 1}, [{"odd": -1.5}]]
+
+
+def test_no_field_of_any_type_makes_a_check_crash(tmp_path: Path) -> None:
+    """Each field that this job records, with each odd value in turn: its line is named, or all is as it was."""
+    story = killed_and_recovered(run(faults=[KILL], expect="recovers", max_restarts=1))
+    run_dir = write_history(story.history(), tmp_path / "run")
+    assert load_history(run_dir).damaged == ()
+    tried: set[tuple[str, str]] = set()
+    for path in sorted(run_dir.glob("rank-*/events-*.jsonl")):
+        text = path.read_text()
+        for number, line in enumerate(lines := text.splitlines(), start=1):
+            raw = json.loads(line)
+            for name in (
+                raw.keys() - {"t", "kind", "step", "phase"} - {name for kind, name in tried if kind == raw["kind"]}
+            ):
+                tried.add((raw["kind"], name))
+                for odd in ODD:
+                    edited = [*lines[: number - 1], json.dumps({**raw, name: odd}), *lines[number:]]
+                    path.write_text("\n".join(edited) + "\n")
+                    history = load_history(run_dir)
+                    judgement = judge(history, baseline())
+                    assert not [v for v in judgement.verdicts if "traceback" in v.seen], (raw["kind"], name, odd)
+                    if history.damaged:
+                        place = f"{path.parent.name}/{path.name}:{number}: {name}"
+                        said = rf"{place}\S* of this {raw['kind']} event is .+; it (must be|has no)"
+                        assert re.match(said, history.damaged[0])
+                        assert judgement.outcome != "passed"
+        path.write_text(text)
+    assert len(tried) > 50
+
+
+def test_a_check_says_the_line_and_no_traceback(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    story = run().start().updates(1, 8).leave().edit(Kind.COLLECTIVE, rank=1, step=5, data={"numel": "many"})
+    run_dir = write_history(story.history(), tmp_path / "run")
+    history = load_history(run_dir)
+    found = GUARANTEES["CollectivesAgree"].check(history, None)
+    assert (found.outcome, found.seen) == ("unknown", {})
+    said = 'rank-1/events-0.jsonl:19: numel of this collective event is "many"; it must be a whole number'
+    assert found.reason.startswith(f"1 damaged line in the records, the first: {said}; ")
+    monkeypatch.setattr(harness.history, "LARGE_BYTES", 0)
+    piecewise = load_history(run_dir)
+    assert piecewise.files is not None
+    assert piecewise.damaged == history.damaged == (said,)
+    assert piecewise.of(Kind.COLLECTIVE) == history.of(Kind.COLLECTIVE)

@@ -1,0 +1,56 @@
+"""What stands in nested containers: the tensors, and beside them numbers and words, each under its path.
+
+So optimizers keep what the next update needs: a history of gradients in a list, say, or statistics by dimension.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping
+from numbers import Number
+from operator import itemgetter
+from typing import Any, NamedTuple
+
+import torch
+
+PLAIN = (int, float, str, bytes, type(None), Number)  # numpy's scalars are numbers, too
+CONTAINERS = (Mapping, list, tuple, deque)
+
+Path = tuple[object, ...]
+
+
+class Leaf(NamedTuple):
+    """A tensor or one of ``PLAIN``: where it stands, and in what."""
+
+    path: Path
+    holder: Any
+    key: Any
+
+    @property
+    def value(self) -> Any:
+        return self.holder[self.key]
+
+
+def leaves(holder: Any, key: Any, path: Path, around: tuple[int, ...] = ()) -> Iterator[Leaf]:
+    """The leaves of ``holder[key]``; in which order entries were added to a dict does not matter.
+
+    Objects of other kinds are not read, and a list is not told from a tuple.
+
+    Args:
+        path: of what it is to begin with.
+        around: identities of the containers that hold it: those in a circle are not read again.
+    """
+    value = holder[key]
+    if isinstance(value, (torch.Tensor, *PLAIN)):
+        yield Leaf(path, holder, key)
+    elif isinstance(value, CONTAINERS) and id(value) not in around:
+        for name, inner in _names(value):
+            yield from leaves(value, inner, (*path, name), (*around, id(value)))
+
+
+def _names(container: Any) -> Iterable[tuple[object, Any]]:
+    """What each key of it is called in a path."""
+    if not isinstance(container, Mapping):
+        return enumerate(range(len(container)))
+    names = (repr(key) if isinstance(key, PLAIN) else f"{type(key).__name__} {i}" for i, key in enumerate(container))
+    return sorted(zip(names, container, strict=True), key=itemgetter(0))
