@@ -18,7 +18,7 @@ from harness.plan import Expect
 from harness.scenario import Scenario
 
 SEED = 5
-DURATION_S = 60.0
+DURATION_S = 180.0  # the start of the workers and the waiting for the last runs are counted
 NUM_KILLS = 3
 
 

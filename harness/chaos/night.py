@@ -35,7 +35,7 @@ MAX_FOUND = 8  # ways not to pass that are made smaller; more of them in a night
 MAX_KEPT_EACH = 2  # run directories of one way not to pass
 MAX_KEPT_BYTES = 256 << 20  # of all of them
 TWICE_S = 1.0
-JOBS_A_CORE = 2  # most of a run is waiting
+JOBS_A_CORE = 3  # most of a run is waiting
 
 
 @dataclass(frozen=True, kw_only=True)
