@@ -14,26 +14,32 @@ Where a fault leaves it open which of them it is, each is allowed.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
 from harness.faults import Fault
 from harness.faults.base import UNLIKE_THE_BASELINE, CollectiveFault, Finding
 from harness.plan import Broken, Expect, Plan
 
 
-def allowed(plan: Plan) -> tuple[Expect, ...]:
-    """The outcomes of which one must be seen, the most likely first; never empty."""
+def allowed(plan: Plan, vanished: Collection[int] = ()) -> tuple[Expect, ...]:
+    """The outcomes of which one must be seen, the most likely first; never empty.
+
+    Args:
+        vanished: indices of the faults of which the records show that nothing came (``harness.vanished``).
+    """
     if not plan.faults:
         return (Expect(outcome="clean"),)
-    lasting = sorted((fault for fault in plan.faults if fault.findings), key=_moment)
+    lasting = sorted(
+        ((index, fault) for index, fault in enumerate(plan.faults) if fault.findings), key=lambda item: _moment(item[1])
+    )
     found: list[Expect] = []
-    for fault in lasting:
+    for index, fault in lasting:
         found += [_detected(plan, fault, finding) for finding in fault.findings]
         if fault.may_end_it_first:
             found.append(_ended_by_it(plan))
         if _needs_the_end(fault) and not _ends_well(plan):
             found += _survives(plan)  # a job that stops has no final state to look at
-        if not fault.may_vanish:
+        if not fault.may_vanish and index not in vanished:
             break  # what comes later may be hidden behind it
     else:
         found = [*_survives(plan), *found]

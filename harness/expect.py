@@ -24,6 +24,7 @@ from harness.checks.records import ended_well, load_of, start_step
 from harness.checks.sent import canonical
 from harness.history import Baseline, History
 from harness.plan import Broken, Expect, Plan
+from harness.vanished import vanished
 from harness.wire import Kind
 
 MEANINGFUL = ("FaultFired", "EndsInTime", "NothingLeft")  # without them a run says nothing, whatever it expects
@@ -90,7 +91,7 @@ def judge(history: History, baseline: Baseline | None) -> Judgement:
     given = plan.expect
     judgements = [
         _weighed(replace(history, plan=replace(plan, expect=_narrowed(given, outcome))), verdicts, diagnosis, crash)
-        for outcome in allowed(plan)
+        for outcome in allowed(plan, vanished(history, baseline))
     ]
     found = _doubted(next((found for found in judgements if found.outcome == "passed"), judgements[0]), plan, baseline)
     if found.outcome == "passed" and found.doubt:

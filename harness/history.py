@@ -19,6 +19,7 @@ from harness.event_files import OF_EVERY_UPDATE, UNREADABLE, EventFiles, of_proc
 from harness.events import Place, Process, T, Views, order
 from harness.evidence import Asked, Flight, load_flight
 from harness.plan import Plan, load_plan
+from harness.remains import Remains, load_remains
 from harness.wire import OUTCOME_JSON, Event, Kind
 
 SIGTERM_HEADER = "chaos: SIGTERM"
@@ -119,6 +120,7 @@ class History:
         damaged: one line for each record line that could not be read (a torn last line of a killed rank is normal
             and not listed).
         effects: what stood in each place of side effects that the plan names, after the end.
+        remains: what was in each directory of checkpoints after the end, where nobody had looked since a save.
         reported: restart -> what rank 0 printed of its evaluations, in order, if the plan says how it looks.
         files: all events of a large record; None if ``events`` has them all.
     """
@@ -130,6 +132,7 @@ class History:
     flights: Mapping[tuple[int, int], Flight] = field(default_factory=dict)
     damaged: tuple[str, ...] = ()
     effects: tuple[Found, ...] = ()
+    remains: Remains = field(default_factory=dict)
     reported: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
     files: EventFiles | None = None
 
@@ -275,6 +278,7 @@ def load_history(run_dir: Path) -> History:
         _flights(run_dir),
         tuple(damaged),
         load_effects(run_dir),
+        load_remains(run_dir),
         _reported(plan, run_dir),
         files,
     )

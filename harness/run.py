@@ -19,9 +19,10 @@ from harness.launch import LAUNCHERS, Launcher
 from harness.leases import VISIBLE_ENV, gpu_pool
 from harness.plan import Plan, write_plan
 from harness.probes import torch_facts
+from harness.remains import look, unseen_roots
 from harness.report.stored import write_verdicts
 from harness.start_from import load_start
-from harness.wire import CHECKPOINTS
+from harness.wire import CHECKPOINTS, Kind
 
 LEASE_TIMEOUT_S = 600.0
 
@@ -91,6 +92,8 @@ class Session:
                     start.put(run_dir / CHECKPOINTS)
                 self._launch(plan, run_dir, env)
             history = load_history(run_dir)
+            if unseen := unseen_roots(history.of((Kind.SAVE_END, Kind.INVENTORY))):
+                history = replace(history, remains=look(unseen, run_dir))
             judgement = judge(history, baseline)
             write_verdicts(judgement, run_dir)
         except OSError as error:

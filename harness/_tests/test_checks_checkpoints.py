@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from harness._tests.histories import Story, run
+from harness.checkpoint.judge import Entry
 from harness.checks import GUARANTEES
+from harness.errors import RecordError
+from harness.remains import load_remains, look, unseen_roots
 from harness.wire import Kind
 
 NAMES = ("OnlyCompleteLoads", "NewestCompleteLoads", "AcknowledgedSurvives", "RetentionSafe")
@@ -153,6 +157,50 @@ def test_healthy(name: str, tell: Tell, nothing_to_judge: set[str]) -> None:
 @pytest.mark.parametrize("name", ["OnlyCompleteLoads", "NewestCompleteLoads", "RetentionSafe"])
 def test_without_an_inventory_it_is_unknown(name: str) -> None:
     assert verdict(name, resumed(crashed(), 10).drop(Kind.INVENTORY)).outcome == "unknown"
+
+
+# -- a job that ends before anybody has looked --
+
+
+COMPLETE = Entry(name="step-5", step=5, verdict="complete", reason="all fits")
+HALF = Entry(name="step-5", step=5, verdict="incomplete", reason="there is no COMPLETE")
+REMAINS = {
+    "nobody looked at the end either": (None, False, "unknown"),
+    "it left what it had saved": ([COMPLETE], False, "valid"),
+    "it left nothing": ([], False, "invalid"),
+    "it left half of it": ([HALF], False, "invalid"),
+    "a fault has damaged what it left": ([HALF], True, "unknown"),
+}
+
+
+@pytest.mark.parametrize("what", REMAINS)
+def test_a_job_that_ends_right_after_its_first_save_has_left_a_complete_checkpoint(what: str) -> None:
+    entries, is_damaged, outcome = REMAINS[what]
+    story = run().start(with_store=True).updates(1, 5).save()
+    if is_damaged:
+        story.tell(0, Kind.EFFECT, index=0, fault="damage_file", damaged="step-5")
+    last = max(number for number, event in enumerate(story.events) if event["kind"] == Kind.SAVE_END)
+    story.events = [e for n, e in enumerate(story.events) if e["kind"] != Kind.INVENTORY or n < last]
+    history = story.kill(0).cut_off().history()
+    assert unseen_roots(history.of((Kind.SAVE_END, Kind.INVENTORY))) == {"/run/checkpoints"}
+    remains = {} if entries is None else {"/run/checkpoints": entries}
+    found = GUARANTEES["RetentionSafe"].check(replace(history, remains=remains), None)
+    assert (found.outcome, found.step) == (outcome, 5 if outcome != "valid" else None), found
+
+
+def test_what_a_job_leaves_is_looked_at_and_kept(tmp_path: Path) -> None:
+    root, run_dir = tmp_path / "checkpoints", tmp_path / "run"
+    (root / "step-5").mkdir(parents=True)
+    run_dir.mkdir()
+    found = look([str(root), str(tmp_path / "never-made")], run_dir)
+    assert {name: [entry.verdict for entry in entries] for name, entries in found.items()} == {
+        str(root): ["incomplete"],
+        str(tmp_path / "never-made"): [],
+    }
+    assert load_remains(run_dir) == found
+    (run_dir / "remains.json").write_text('{"x": [{"name": 1}]}')
+    with pytest.raises(RecordError, match=r"remains.json: no readable list of checkpoints .*; run the scenario again"):
+        load_remains(run_dir)
 
 
 # -- a restart that looks for nothing ------------------------------------------------------------------------------

@@ -12,6 +12,7 @@ from harness.checks.base import Verdict, guarantee, invalid, not_applicable, unk
 from harness.checks.never_loaded import begun_anew, unloaded_save
 from harness.checks.records import by_rank, listed, load_of, saved_step, start_step, state_of
 from harness.history import Baseline, History
+from harness.remains import root_of
 from harness.wire import Event, Kind
 
 Entry = dict[str, Any]
@@ -262,10 +263,10 @@ def retention_safe(history: History, _: Baseline | None) -> Verdict:
     first = next(iter(history.of(Kind.SAVE_END)), None)
     if first is None:
         return not_applicable("no save was reported done")
-    root = str(PurePath(first.data["path"]).parent)
+    root = root_of(first)
     later = [e for e in history.of(Kind.INVENTORY) if e.t_ns > first.t_ns and e.data["root"] == root]
     if not later:
-        return unknown("no inventory was taken after the first save", first)
+        return _left_safe(history, root, first)
     for inventory in later:
         if _newest_complete(inventory) is None:
             return invalid(
@@ -275,6 +276,21 @@ def retention_safe(history: History, _: Baseline | None) -> Verdict:
                 seen={"entries": _brief(inventory)},
             )
     return valid(f"{len(later)} inventories, each with a complete checkpoint")
+
+
+def _left_safe(history: History, root: str, first: Event) -> Verdict:
+    """Of a job that ended so soon after its first save that no inventory was taken: what it has left."""
+    if root not in history.remains:
+        return unknown("no inventory was taken after the first save", first)
+    if any(entry.verdict == "complete" for entry in history.remains[root]):
+        return valid("the job has left a complete checkpoint")
+    if any(event.data.get("damaged") for event in history.of(Kind.EFFECT)):
+        return unknown("a fault has damaged what the job has left, and no inventory was taken before", first)
+    return invalid(
+        f"no complete checkpoint is left after the end, although the save of step {saved_step(first)} was done",
+        first,
+        seen={"entries": {entry.name: f"{entry.verdict}: {entry.reason}" for entry in history.remains[root]}},
+    )
 
 
 # -- loads and inventories -----------------------------------------------------------------------------------------

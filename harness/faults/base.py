@@ -169,11 +169,12 @@ class Fault:
         does_not_certify: what a pass does not say.
         at_stake: the guarantees that are broken if the job does not cope with it; of a fault that leaves something
             wrong, however well the job copes, those of its ``findings``.
+        may_be_masked: what it changes may be nothing that training reads; then the update is the fault-free run's.
         drawn: values that chaos draws a field from. A field of a Literal that is not listed is drawn from all of it;
             any other keeps its default, or is a small number if it has none.
 
     What the guarantees demand of a run with it (``outcome = "guaranteed"``, and all of chaos) follows from
-    ``ends_launch``, ``findings``, ``may_end_it_first`` and ``may_vanish``.
+    ``ends_launch``, ``findings``, ``may_end_it_first``, ``may_vanish`` and ``may_be_masked``.
     """
 
     __pydantic_config__: ClassVar[dict[str, str]] = FORBID_EXTRA
@@ -182,6 +183,7 @@ class Fault:
     certifies: ClassVar[str]
     does_not_certify: ClassVar[str]
     at_stake: ClassVar[tuple[GuaranteeName, ...]]
+    may_be_masked: ClassVar[bool] = False
     drawn: ClassVar[Mapping[str, Sequence[Any]]] = {}
     needs: ClassVar[frozenset[Need]] = frozenset()
     needs_peers: ClassVar[bool] = False

@@ -26,6 +26,7 @@ class CorruptSample(BatchFault):
 
     certifies: ClassVar = "one sample with wrong values is found in the update that it first spoils"
     does_not_certify: ClassVar = "which rank and sample it was: a gradient is a sum over all of them"
+    may_be_masked: ClassVar = True  # a token of a sequence that has no target
     drawn: ClassVar = {"sample": (0, 1), "factor": (-1.0, 1000.0)}
 
     kind: Literal["corrupt_sample"] = "corrupt_sample"
