@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import socket
 import subprocess
 import sys
@@ -9,6 +10,7 @@ import textwrap
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack
+from itertools import zip_longest
 from pathlib import Path
 
 from harness.crashstates.operation import Kind, Operation, Recording
@@ -117,6 +119,12 @@ def in_words(op: Operation) -> str:
 def done(recording: Recording) -> list[str]:
     """What the saves did, without their beginnings and ends."""
     return [in_words(op) for op in recording.operations if op.kind not in (Kind.BEGIN, Kind.ACK)]
+
+
+def unlike(found: Sequence[str], expected: Sequence[str]) -> list[tuple[str, str]]:
+    """The pairs of these that are neither equal nor match, the second being a regular expression."""
+    pairs = zip_longest(found, expected, fillvalue="nothing")
+    return [(words, wanted) for words, wanted in pairs if words != wanted and not re.fullmatch(wanted, words)]
 
 
 def knows(recording: Recording, who: str, what: str) -> bool:
