@@ -62,6 +62,10 @@ def main(run_dir: Path) -> None:
     checkpoints = run_dir / "checkpoints"
     sys.argv = ["lm_tokens", "--steps", f"{steps}", "--save-every", f"{steps}", "--checkpoint-dir", str(checkpoints)]
     runpy.run_path(str(LM_TOKENS), run_name="__main__")
+    record = (run_dir / "events.jsonl").read_bytes()
+    num_updates, num_batches = (record.count(b'"kind":"%b"' % kind) for kind in (b"update", b"batch"))
+    if not num_updates >= len(turns.times_ms) // 2 or not num_batches > 3 * num_updates:  # epochs end with fewer
+        raise RuntimeError(f"{num_updates} updates and {num_batches} batches are on record of {steps} updates")
     found = turns.times_ms[2 * NUM_WARM_UP : 2 * (NUM_WARM_UP + NUM_PAIRS)]
     pairs = [dict(found[i : i + 2]) for i in range(0, len(found), 2)]
     print(json.dumps([[pair[False], pair[True]] for pair in pairs]), flush=True)

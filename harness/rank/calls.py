@@ -49,7 +49,18 @@ def members_of(group: str, operation: str, args: Any, kwargs: Any, faulted: str 
     numel = tensors[0].numel() if len(tensors) == 1 else numel_of(tensors)
     dtype = tensors[0].dtype if tensors else None
     is_aside = threading.get_ident() != _MAIN_THREAD and _is_aside()
-    site, is_implied = _site()
+    # file:line of the innermost frame that is neither torch's nor this package's: the line to look at. A call is
+    # implied if other code of torch's than the functions that scripts call asked for it.
+    frame: FrameType | None = sys._getframe(2)  # of the process group's method, or of a fault
+    site, first = None, _OURS
+    while frame is not None:
+        code = frame.f_code
+        if (of := _origin(code.co_filename)) == _SCRIPTS:
+            site = f"{code.co_filename}:{frame.f_lineno}"
+            break
+        first = first or of
+        frame = frame.f_back
+    is_implied = first == _TORCHS
     return _encoded(group, operation, reduce_op, numel, dtype, root, site, faulted, is_aside, is_implied)
 
 
@@ -121,22 +132,6 @@ def _is_tensor(kind: Any) -> bool:
 def _has_options(kind: Any) -> tuple[bool, bool]:
     """Whether arguments of this type tell a reduce operation, a root."""
     return hasattr(kind, "reduceOp"), hasattr(kind, "rootRank")
-
-
-def _site() -> tuple[str | None, bool]:
-    """``file:line`` of the innermost frame that is neither torch's nor this package's: the line to look at.
-
-    Beside it whether other code of torch's than the functions that scripts call asked for the collective.
-    """
-    frame: FrameType | None = sys._getframe(3)  # of whoever called the process group
-    first = _OURS
-    while frame is not None:
-        of = _origin(frame.f_code.co_filename)
-        if of == _SCRIPTS:
-            return f"{frame.f_code.co_filename}:{frame.f_lineno}", first == _TORCHS
-        first = first or of
-        frame = frame.f_back
-    return None, first == _TORCHS
 
 
 def site_of(frame: FrameType | None) -> str | None:

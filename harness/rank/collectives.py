@@ -68,7 +68,7 @@ _METHODS = {
 }
 
 _recorder: Recorder
-_triggers: Triggers
+_triggers: Triggers | None  # None: no fault is to come
 # Stock groups, held until the script is done. Else a DDP object that outlives destroy_process_group() may be the last
 # to hold one, and frees it with the interpreter locked: it waits for gloo's threads, and they for the lock.
 _keep = True
@@ -157,7 +157,7 @@ def _recorded(name: str, operation: str) -> Callable[..., Any]:
             return stock(self.inner, *args, **kwargs)
         if (held := self.held) is not None:
             held.let_pass()
-        fired = _triggers.at_collective()
+        fired = None if _triggers is None else _triggers.at_collective()
         try:
             if fired is not None:
                 work = fired.fault.replace(Call(self, operation, stock, args, kwargs, fired))
@@ -269,7 +269,7 @@ def install(recorder: Recorder, triggers: Triggers, *, timeout_s: float, safe_te
         safe_teardown: keep scripts from hanging or aborting in their teardown; see ``release``.
     """
     global _recorder, _triggers, _keep
-    _recorder, _triggers, _keep = recorder, triggers, safe_teardown
+    _recorder, _triggers, _keep = recorder, triggers if triggers.has_faults else None, safe_teardown
     _override_methods()
     _c10d.ProcessGroup = RecordingProcessGroup
 
