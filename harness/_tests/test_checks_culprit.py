@@ -184,6 +184,33 @@ def test_a_rank_that_stays_away_from_the_last_save_leaves_before_the_others() ->
     assert found.outcome == "valid", found
 
 
+def ended_on_its_way_out(*, last_phase: str, sends_less: bool) -> Story:
+    """Rank 0 fails in update 5, and rank 1 is ended by the launcher in its teardown, its end not yet on record."""
+    story = run().start().updates(1, 4).begin(0, 5)
+    if not sends_less:
+        story.begin(1, 5)
+    story.tell(1, Kind.PHASE, step=4, phase=last_phase)
+    story.tell(1, Kind.PHASE, step=4, phase="teardown")
+    return story.cut_off(0).ended_by_launcher(1)
+
+
+LEAVING = {
+    "it had made its last update": (lambda: ended_on_its_way_out(last_phase="save", sends_less=True), 1),
+    "it unwinds": (lambda: ended_on_its_way_out(last_phase="backward", sends_less=True), None),
+    "it has sent as much as the others": (lambda: ended_on_its_way_out(last_phase="save", sends_less=False), None),
+}
+
+
+@pytest.mark.parametrize("name", LEAVING)
+def test_a_rank_that_is_ended_in_its_teardown_had_left_if(name: str) -> None:
+    tell, rank = LEAVING[name]
+    history = tell().history(exit_code=1)
+    (cause,) = diagnose(history)
+    assert (cause.rank if cause.how == "exit" else None) == rank, cause
+    found = GUARANTEES["CollectivesAgree"].check(history, None)
+    assert (found.outcome, found.rank, found.step) == (("invalid", 1, 5) if rank else ("valid", None, None)), found
+
+
 def wrong_rank() -> Story:
     """Rank 1 dies of itself before the fault on rank 0 shows."""
     story = run(faults=[fault("skip_collective", rank=0)], expect="stops").start().updates(1, 3)

@@ -55,7 +55,7 @@ def _left_while_others_went_on(history: History, restart: int, baseline: Baselin
         return None
     cause = first_cause(history, restart, baseline)
     was_told_to = any(e.restart == restart and e.rank == cause.rank for e in history.of(Kind.FAULT))
-    if cause.rank is None or (cause.how, cause.exit_code) != ("exit", 0) or was_told_to:
+    if cause.rank is None or cause.how != "exit" or cause.exit_code not in (0, None) or was_told_to:
         return None
     for group, sent in sent_by_group(history, restart).items():
         mine = sent.get(cause.rank, [])
@@ -63,7 +63,7 @@ def _left_while_others_went_on(history: History, restart: int, baseline: Baselin
         if len(mine) < len(longest):
             missed = longest[len(mine)]
             return invalid(
-                f"rank {cause.rank} left with exit code 0, and the others went on: {describe(missed)}, call "
+                f"rank {cause.rank} {cause.detail}, and the others went on: {describe(missed)}, call "
                 f"{len(mine) + 1} of group {group}",
                 cause.event,
                 step=missed.step,

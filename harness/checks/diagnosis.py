@@ -23,6 +23,7 @@ from harness.checks.sent import describe, sent_by_group
 from harness.history import Baseline, History
 from harness.wire import Event, Kind
 
+_WITHIN_AN_UPDATE = ("load_batch", "forward", "backward")
 AT_ONCE_S = 1.0  # a connection that is closed is noticed by the next call that goes over it
 
 How = Literal[
@@ -93,6 +94,7 @@ def first_cause(history: History, restart: int, baseline: Baseline | None) -> Ca
     return (
         _stuck_at_the_end(history, restart, ends)
         or _left_early(history, restart, ends)
+        or _was_leaving(history, restart, ends)
         or _teardown(history, restart, ends)
         or _stopped(history, restart, ends)
         or _disconnected(history, restart, ends)
@@ -288,6 +290,30 @@ def _left_early(history: History, restart: int, ends: Mapping[int, End]) -> Caus
     stayed = [end for end in ends.values() if end.way not in ("exit", "unstarted")]
     if left and stayed:
         return _of_end(min(left, key=_time), restart)
+    return None
+
+
+def _was_leaving(history: History, restart: int, ends: Mapping[int, End]) -> Cause | None:
+    """A rank that was ended in its teardown, before its end was on record: the others failed for want of it, and had
+    sent more. Not one that unwinds: it comes from an update that it had made.
+    """
+    for end in ends.values():
+        events = history.of(rank=end.rank, restart=restart)
+        work = next((event for event in reversed(events) if event.phase != "teardown"), None)
+        if end.way != "ended" or work is None or events[-1].phase != "teardown" or work.phase in _WITHIN_AN_UPDATE:
+            continue
+        for sent in sent_by_group(history, restart).values():
+            if end.rank in sent and len(sent[end.rank]) < max(map(len, sent.values())):
+                return Cause(
+                    rank=end.rank,
+                    restart=restart,
+                    step=work.step,
+                    phase=work.phase,
+                    operation=None,
+                    how="exit",
+                    detail="had come to the end of its script, and was ended there",
+                    event=events[-1],
+                )
     return None
 
 
