@@ -16,6 +16,7 @@ from harness.crashstates.examine import examine
 from harness.crashstates.ranks.forked import Closing
 from harness.crashstates.ranks.outcome import Hung, Loaded
 from harness.crashstates.ranks.session import Host, Session
+from harness.crashstates.read import reading
 from harness.crashstates.read.reading import Doubtful, Reader
 from harness.crashstates.record.tracing import why_unavailable
 from harness.crashstates.tree import Directory, File, Link, Visible
@@ -433,9 +434,10 @@ class TestSeveralStates:
         assert all(outcome.has_returned for _, outcome in reader.outcomes(states(), lambda state: state))
 
     def test_that_were_looked_at_before_ranks_were_found_to_remember_are_read_again(
-        self, host: Host, open_reader: Open, tmp_path: Path
+        self, host: Host, open_reader: Open, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """From their third load on ranks are wrong, which is seen at the next comparison: that of the sixth state."""
+        monkeypatch.setattr(reading, "_MOST_AHEAD", 1_000_000)  # else it stops before that load has begun
         begun, go = tmp_path / "begun", tmp_path / "go"
         body = f"""
         seen.append((directory / 'a').read_bytes())

@@ -175,13 +175,16 @@ class _Examiner:
             return
         failing: list[_Failing] = []
         safest: dict[Verdict, State] = {}
+        hardest: dict[Verdict, tuple[int, int]] = {}  # of those
         for state, outcome in self._reader.outcomes(explorer.states(), lambda state: state.visible):
             verdict, _ = self._verdict_of(state, outcome)
             self._found.verdicts[verdict] += 1
             if verdict not in SAFE:
                 failing.append(_Failing(state.situation, state.chosen, verdict))
-            elif state.begun and (verdict not in safest or _hardship(state) > _hardship(safest[verdict])):
-                safest[verdict] = state
+            elif state.begun and state.acked >= hardest.get(verdict, (0, 0))[0]:
+                hardship = _hardship(state)
+                if hardship > hardest.get(verdict, (-1, 0)):
+                    safest[verdict], hardest[verdict] = state, hardship
             if self._on_state is not None:
                 self._on_state(state, verdict)
         self._found.shares = explorer.shares
