@@ -194,7 +194,7 @@ def ended_on_its_way_out(*, last_phase: str, sends_less: bool) -> Story:
     return story.cut_off(0).ended_by_launcher(1)
 
 
-LEAVING = {
+LEAVING: dict[str, tuple[Callable[[], Story], int | None]] = {
     "it had made its last update": (lambda: ended_on_its_way_out(last_phase="save", sends_less=True), 1),
     "it unwinds": (lambda: ended_on_its_way_out(last_phase="backward", sends_less=True), None),
     "it has sent as much as the others": (lambda: ended_on_its_way_out(last_phase="save", sends_less=False), None),

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import textwrap
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,29 +13,50 @@ from typing import Any
 import pytest
 
 from harness.crashstates.ranks import lines
-from harness.crashstates.ranks.markers import Speaker
+from harness.crashstates.ranks.markers import Speaker, lines_said
+from harness.crashstates.record.running import Lines, marker
+from harness.crashstates.record.strace import Call, Fd
 
 
 class Listener(Speaker):
-    """Keeps what is said, and where each ``call()`` of the script found it."""
+    """Keeps what is said, as strace would have seen it, and each ``call()`` of the script, as one of the kernel."""
 
     def __init__(self) -> None:
-        self.last: dict[int, str] = {}
-        self.num_said = 0
-        self.calls: list[str] = []
-        self.threads: list[object] = []
+        self.said: list[Call] = []
+        self.made: list[Call] = []
 
     def say(self, word: str, value: object) -> None:
-        if word == "threads":
-            self.threads.append(value)
-            return
-        assert word == "at"
-        self.num_said += 1
-        self.last[threading.get_ident()] = str(value)
+        data = f"chaos-mark {word} {value}".encode()
+        self.said.append(self._call("write", Fd(9, "/dev/null"), data))
 
     def call(self, *_: Any) -> Listener:
-        self.calls.append(self.last.get(threading.get_ident(), "nowhere").rpartition("/")[2])
+        self.made.append(self._call("fsync"))
         return self
+
+    @staticmethod
+    def _call(name: str, *arguments: Fd | bytes) -> Call:
+        time_us = time.time_ns() // 1000
+        while time.time_ns() // 1000 == time_us:
+            pass  # as long as strace takes at the least
+        return Call(threading.get_native_id(), time_us / 1e6, name, arguments, result=0)
+
+    @property
+    def calls(self) -> list[str]:
+        """The line of each call, in the order in which they were made."""
+        lines = Lines(self.said, {})
+        return [(lines.of(call) or "nowhere").rpartition("/")[2] for call in self.made]
+
+    @property
+    def threads(self) -> list[str]:
+        return [mark.value for call in self.said if (mark := marker(call)) is not None and mark.word == "threads"]
+
+    @property
+    def num_lines(self) -> int:
+        """How many lines were said, at once or together."""
+        marks = [mark for call in self.said if (mark := marker(call)) is not None]
+        return sum(mark.word == "at" for mark in marks) + sum(
+            len(list(lines_said(mark.value))) for mark in marks if mark.word == "lines"
+        )
 
 
 Run = Callable[[str], Listener]
@@ -90,7 +113,7 @@ def test_each_new_thread_says_which_it_is_once(run: Run) -> None:
         "  x = [t.Thread(target=f) for _ in '12']\n  [y.start() for y in x], [y.join() for y in x]\n"
         "  call.__self__.started = started\n"
     )
-    assert sorted(listener.threads) == sorted(listener.started)  # type: ignore[attr-defined, type-var]
+    assert sorted(listener.threads) == sorted(map(str, listener.started))  # type: ignore[attr-defined]
     assert len(listener.threads) == 2
 
 
@@ -100,21 +123,46 @@ def test_is_said(run: Run, text: str, expected: list[int]) -> None:
 
 
 def test_a_line_is_said_once_while_it_runs(run: Run) -> None:
-    assert run("def save():\n  [call() for _ in range(50)]\n").num_said <= 4
+    assert run("def save():\n  [call() for _ in range(50)]\n").num_lines <= 4
 
 
 def test_nothing_is_said_afterwards(run: Run) -> None:
     listener = run("def save():\n  call()\n")
-    num_said = listener.num_said
+    num_said = len(listener.said)
     exec(compile("x = 1\ny = 2\n", "users.py", "exec"), {})
-    assert listener.num_said == num_said
+    assert len(listener.said) == num_said
 
 
 def test_past_the_limit_no_line_is_told_rather_than_a_wrong_one(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lines, "MAX_LINES", 5)
     listener = run("def save():\n  call()\n  for _ in range(9):\n    x = 1\n    y = 2\n  call()\n")
-    assert listener.calls == ["users.py:2", ""]
-    assert listener.num_said == 5
+    assert listener.calls == ["users.py:2", "nowhere"]
+    assert listener.num_lines == 5
+
+
+def test_the_thread_that_saves_says_its_lines_together(run: Run) -> None:
+    listener = run("def save():\n  for _ in range(50):\n    x = 1\n    call()\n")
+    assert listener.calls == ["users.py:4"] * 50
+    assert len(listener.said) == 1
+
+
+STARTS = {
+    "a thread": "x = t.Thread(target=f)\n  x.start()\n  x.join()",
+    "a forked process": "x = os.fork()\n  x or f() or os._exit(0)\n  os.waitpid(x, 0)",
+}
+
+
+@pytest.mark.parametrize("start", STARTS.values(), ids=STARTS)
+def test_what_may_go_on_after_the_save_says_each_line_at_once(run: Run, start: str) -> None:
+    """Nobody asks it for what it has noted."""
+    read_fd, write_fd = os.pipe()
+    run(
+        "import os, threading as t\ndef f():\n  x = 1\n  os.write(pipe, b'%d' % call.__self__.num_lines)\n"
+        f"pipe = {write_fd}\ndef save():\n  y = 1\n  {start}\n"
+    )
+    os.close(write_fd)
+    with os.fdopen(read_fd) as pipe:
+        assert int(pipe.read()) >= 2
 
 
 @pytest.mark.parametrize(

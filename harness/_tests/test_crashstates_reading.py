@@ -15,7 +15,7 @@ from harness._tests.random_trees import near_visible, random_visible
 from harness.crashstates.ranks.session import Host, Session
 from harness.crashstates.read.reading import Reader
 from harness.crashstates.record.tracing import why_unavailable
-from harness.crashstates.tree import File, Link, Visible
+from harness.crashstates.tree import File, Visible
 from harness.errors import LaunchError, RecordError
 
 pytestmark = pytest.mark.skipif(bool(why := why_unavailable()), reason=str(why))
@@ -267,15 +267,3 @@ def test_a_load_that_strace_did_not_see_to_its_end_is_no_outcome(host: Host, tmp
             reader.outcome({"a": File(b"", T)})
         with pytest.raises(LaunchError, match="strace ended"):
             reader.close()
-
-
-def test_a_root_that_is_reached_through_a_link(host: Host, tmp_path: Path) -> None:
-    (tmp_path / "real").mkdir()
-    (tmp_path / "way").symlink_to("real")
-    file = tmp_path / "users.py"
-    file.write_text("def save(d, s): pass\ndef load(d): return (d / 'latest').read_bytes()\n")
-    with Session(file, host=host) as session, Reader(session, tmp_path / "way" / "root") as reader:
-        for data in (b"1", b"2", b"1"):
-            state: Visible = {"latest": Link(str(tmp_path / "way" / "root" / "a")), "a": File(data, T)}
-            assert reader.outcome(state) == reader.read(state)
-        assert reader.answered == 1

@@ -175,13 +175,16 @@ class _Examiner:
             return
         failing: list[_Failing] = []
         safest: dict[Verdict, State] = {}
-        for state in explorer.states():
-            verdict, _ = self.verdict(state)
+        hardest: dict[Verdict, tuple[int, int]] = {}  # of those
+        for state, outcome in self._reader.outcomes(explorer.states(), lambda state: state.visible):
+            verdict, _ = self._verdict_of(state, outcome)
             self._found.verdicts[verdict] += 1
             if verdict not in SAFE:
                 failing.append(_Failing(state.situation, state.chosen, verdict))
-            elif state.begun and (verdict not in safest or _hardship(state) > _hardship(safest[verdict])):
-                safest[verdict] = state
+            elif state.begun and state.acked >= hardest.get(verdict, (0, 0))[0]:
+                hardship = _hardship(state)
+                if hardship > hardest.get(verdict, (-1, 0)):
+                    safest[verdict], hardest[verdict] = state, hardship
             if self._on_state is not None:
                 self._on_state(state, verdict)
         self._found.shares = explorer.shares
@@ -203,7 +206,10 @@ class _Examiner:
         return found.is_usable
 
     def verdict(self, state: State) -> tuple[Verdict, str]:
-        return verdict_of(self._reader.outcome(state.visible), self._found.truth, state.acked, state.begun)
+        return self._verdict_of(state, self._reader.outcome(state.visible))
+
+    def _verdict_of(self, state: State, outcome: Outcome) -> tuple[Verdict, str]:
+        return verdict_of(outcome, self._found.truth, state.acked, state.begun)
 
     def _explain(self, explorer: Explorer, failing: Sequence[_Failing]) -> list[Finding]:
         """Findings that together explain the failing states, the most frequent first."""

@@ -7,8 +7,8 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from harness.crashstates.ranks import markers
 from harness.crashstates.record.recording import Origin
+from harness.crashstates.record.running import Lines, marker
 from harness.crashstates.record.strace import Call, Fd
 from harness.crashstates.record.tracing import WRITING
 
@@ -118,7 +118,7 @@ def pilot_of(calls: Sequence[Call], origin: Origin, root: str, step: int) -> Pil
         if call.name in _FORKS and call.result and call.tid in rank_of:
             rank_of[call.result] = rank_of[call.tid]
     begun: set[int] = set()  # ranks
-    sites: dict[int, str] = {}
+    lines = Lines(calls, {})
     total: Counter[tuple[int, str]] = Counter()
     before: Counter[tuple[int, str]] = Counter()
     positions: list[Position] = []
@@ -127,10 +127,8 @@ def pilot_of(calls: Sequence[Call], origin: Origin, root: str, step: int) -> Pil
         rank = rank_of.get(call.tid)
         if rank is None:
             continue
-        if (mark := _marker(call)) is not None:
-            if mark.word == "at":
-                sites[call.tid] = mark.value
-            elif mark.word == "begin" and mark.value == str(step):
+        if (mark := marker(call)) is not None:
+            if mark.word == "begin" and mark.value == str(step):
                 begun.add(rank)
                 before |= Counter({key: n for key, n in total.items() if rank_of[key[0]] == rank})
             continue  # in a trial there are none
@@ -146,15 +144,9 @@ def pilot_of(calls: Sequence[Call], origin: Origin, root: str, step: int) -> Pil
                 k=total[key] - before[key],
                 total_k=total[key],
                 path=path,
-                site=sites.get(call.tid) or None,
+                site=lines.of(call),
             )
         )
         if call.name in WRITES and call.is_done and call.result:
             written[rank][path] += call.result
     return Pilot(positions=tuple(positions), bytes_written={rank: dict(sizes) for rank, sizes in written.items()})
-
-
-def _marker(call: Call) -> markers.Marker | None:
-    if call.name != "write" or len(call.arguments) < 2 or not isinstance(data := call.arguments[1], bytes):
-        return None
-    return markers.parse(data)

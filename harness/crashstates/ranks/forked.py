@@ -189,40 +189,59 @@ class Parent:
             raise LaunchError(f"{self._name} is gone ({error})") from error
 
 
-def call(
-    parent: Parent, ranks: Sequence[Child], message: dict[str, Any], deadline_s: float
-) -> tuple[Outcome, set[str]]:
-    """Ask all ranks at once; returns what came of it, and the modules that they had to import.
+class Asked:
+    """A call that all ranks were asked to make at once.
 
     A rank that fails decides: the others have a short while to answer too. Those that have not answered by then, or
     by the deadline, still run.
     """
-    outcomes: dict[int, RankOutcome] = {}
-    imported: set[str] = set()
-    waiting = dict(enumerate(ranks))
-    until_s = time.monotonic() + deadline_s
-    for child in ranks:
-        with suppress(OSError):  # it has ended: that is found below
-            child.channel.send(message)
-    while waiting and (ready := wait_readable([parent.channel, *(c.channel for c in waiting.values())], until_s)):
-        if parent.channel in ready:
-            parent.take()
-        for rank, child in list(waiting.items()):
-            if child.channel in ready and (received := child.channel.receive()) is not None:
-                outcomes[rank] = from_wire(received[0]["outcome"])
-                imported |= set(received[0]["imported"])
-            elif child.channel in ready or (child.status is not None and not child.channel.has_message()):
-                parent.await_ends([child])
-                outcomes[rank] = Died(child.how_it_ended, child.last_words())
-            else:
-                continue
-            del waiting[rank]
-            if not isinstance(outcomes[rank], Loaded):
-                until_s = min(until_s, time.monotonic() + _GRACE_S)
-    has_failed = any(not isinstance(outcome, Loaded) for outcome in outcomes.values())
-    for rank, child in waiting.items():
-        outcomes[rank] = Waiting() if has_failed else Hung(deadline_s, parent.stack_of(child))
-    return Outcome(tuple(outcomes[rank] for rank in range(len(ranks)))), imported
+
+    def __init__(self, parent: Parent, ranks: Sequence[Child], message: dict[str, Any], deadline_s: float) -> None:
+        self._parent = parent
+        self._num_ranks = len(ranks)
+        self._deadline_s = deadline_s
+        self._until_s = time.monotonic() + deadline_s
+        self._waiting = dict(enumerate(ranks))
+        self._outcomes: dict[int, RankOutcome] = {}
+        self._imported: set[str] = set()
+        for child in ranks:
+            with suppress(OSError):  # it has ended: that is found below
+                child.channel.send(message)
+
+    def is_over(self, until_s: float = 0.0) -> bool:
+        """Take in the answers that are there, or come until then (``time.monotonic()``): whether these are all."""
+        while self._waiting and (ready := self._ready(until_s)):
+            if self._parent.channel in ready:
+                self._parent.take()
+            for rank, child in list(self._waiting.items()):
+                self._take(rank, child, is_ready=child.channel in ready)
+        return not self._waiting or time.monotonic() >= self._until_s
+
+    def result(self) -> tuple[Outcome, set[str]]:
+        """Wait for it; returns what came of it, and the modules that the ranks had to import."""
+        self.is_over(self._until_s)
+        has_failed = any(not isinstance(outcome, Loaded) for outcome in self._outcomes.values())
+        for rank, child in self._waiting.items():
+            self._outcomes[rank] = Waiting() if has_failed else Hung(self._deadline_s, self._parent.stack_of(child))
+        return Outcome(tuple(self._outcomes[rank] for rank in range(self._num_ranks))), self._imported
+
+    def _ready(self, until_s: float) -> list[Channel]:
+        channels = [self._parent.channel, *(child.channel for child in self._waiting.values())]
+        return wait_readable(channels, min(until_s, self._until_s))
+
+    def _take(self, rank: int, child: Child, *, is_ready: bool) -> None:
+        if is_ready and (received := child.channel.receive()) is not None:
+            outcome = from_wire(received[0]["outcome"])
+            self._imported |= set(received[0]["imported"])
+        elif is_ready or (child.status is not None and not child.channel.has_message()):
+            self._parent.await_ends([child])
+            outcome = Died(child.how_it_ended, child.last_words())
+        else:
+            return
+        self._outcomes[rank] = outcome
+        del self._waiting[rank]
+        if not isinstance(outcome, Loaded):
+            self._until_s = min(self._until_s, time.monotonic() + _GRACE_S)
 
 
 def _tail(path: Path) -> str:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 _PREFIX = "chaos-mark "
@@ -14,6 +16,7 @@ class Marker:
 
     begin, ack      of a save; value: the step
     at              value: file:line
+    lines           value: the lines that this thread was at since it last said so, and when (``lines_said``)
     threads         value: thread ids of Python's threads; each one that is started later says itself
     met             this thread has come back from where it waited for other ranks
     issued          this thread is about to hand a message for other ranks to threads of C++
@@ -33,6 +36,19 @@ class Speaker:
 
     def say(self, word: str, value: object) -> None:
         os.write(self._fd, f"{_PREFIX}{word} {value}".encode())
+
+    def say_lines(self, lines: Sequence[tuple[int, str]]) -> None:
+        """One marker for many lines: microseconds since the epoch, and the line from then on."""
+        numbers: dict[str, int] = {}
+        coded = [(time_us, numbers.setdefault(line, len(numbers))) for time_us, line in lines]
+        self.say("lines", json.dumps([list(numbers), coded]))
+
+
+def lines_said(value: str) -> Iterator[tuple[float, str]]:
+    """What ``say_lines`` was given: seconds since the epoch, as strace has them, and the line."""
+    lines, coded = json.loads(value)
+    for time_us, number in coded:
+        yield time_us / 1e6, lines[number]
 
 
 def parse(data: bytes) -> Marker | None:

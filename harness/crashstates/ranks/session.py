@@ -7,7 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from harness.crashstates.ranks.forked import Child, Closing, Parent, call
+from harness.crashstates.ranks.forked import Asked, Child, Closing, Parent
 from harness.crashstates.ranks.hosting import START_S, Host
 from harness.crashstates.ranks.outcome import Died, Hung, Outcome
 from harness.errors import LaunchError, SaverError
@@ -221,7 +221,7 @@ class Savers(_Ranks):
         if not self._ranks:
             raise SaverError(f"{self.file}: its ranks were ended after an earlier save had failed; start others")
         request = {"do": "save", "step": step, "directory": str(directory), **hardship}
-        outcome, _ = call(self._parent, self._ranks, request, deadline_s)
+        outcome, _ = Asked(self._parent, self._ranks, request, deadline_s).result()
         if outcome.has_returned:
             return
         rank = outcome.ranks.index(outcome.cause)
@@ -256,6 +256,7 @@ class Readers(_Ranks):
             "reader", file, world_size, Parent(self._me.channel, f"the readers' parent of {file}"), directory
         )
         self._num_loads = 0
+        self._asked: Asked | None = None
         self._has_loaded = False  # these ranks
         self._preloaded: set[str] = set()
         parent.await_pid(self._me)
@@ -267,12 +268,26 @@ class Readers(_Ranks):
         Raises:
             LaunchError: the ranks cannot be started or ended.
         """
+        self.begin_load(directory, deadline_s)
+        return self.end_load()
+
+    def begin_load(self, directory: Path, deadline_s: float = LOAD_S) -> None:
+        """The same without waiting for it: ``end_load`` tells what came of it."""
         self._num_loads += 1
-        return self._call({"do": "load", "n": self._num_loads, "directory": str(directory)}, deadline_s)
+        self._ask({"do": "load", "n": self._num_loads, "directory": str(directory)}, deadline_s)
+
+    def has_answered(self) -> bool:
+        """Whether ``end_load`` need not wait."""
+        return self._asked is None or self._asked.is_over()
+
+    def end_load(self) -> Outcome:
+        """What came of the load that was begun."""
+        return self._answer()
 
     def expected(self, step: int, deadline_s: float = LOAD_S) -> Outcome:
         """What the file's ``expected(step)`` returns on each rank."""
-        return self._call({"do": "expected", "step": step}, deadline_s)
+        self._ask({"do": "expected", "step": step}, deadline_s)
+        return self._answer()
 
     def prepare(self) -> None:
         """Have the next load's ranks ready, as ``load`` would; for a caller that measures, or traces, only the load."""
@@ -314,10 +329,15 @@ class Readers(_Ranks):
         if self._me.status is None:
             self._me.status = 0
 
-    def _call(self, request: dict[str, Any], deadline_s: float) -> Outcome:
+    def _ask(self, request: dict[str, Any], deadline_s: float) -> None:
         self.prepare()
         self._has_loaded = True
-        outcome, imported = call(self._parent, self._ranks, request, deadline_s)
+        self._asked = Asked(self._parent, self._ranks, request, deadline_s)
+
+    def _answer(self) -> Outcome:
+        assert self._asked is not None, "nothing was begun"
+        outcome, imported = self._asked.result()
+        self._asked = None
         if imported - self._preloaded:  # else all who are forked from now on would import it
             self._parent.preload(sorted(imported - self._preloaded))
             self._preloaded |= imported

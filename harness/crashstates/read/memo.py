@@ -5,19 +5,32 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from harness.crashstates.ranks.outcome import Outcome
-from harness.crashstates.read.questions import Answer, Question, View
+from harness.crashstates.read.questions import Answer, Question, Shape, View
 
 
 class _Node:
-    """After some answers: the question that was asked next, where each answer leads, and what else was asked next."""
+    """After some answers: the question that was asked next, where each answer leads, and what else was asked next.
 
-    __slots__ = ("by_answer", "other", "outcome", "question")
+    ``by_shape``: where the answer leads that all states of a shape have in common; None: they have none.
+    """
+
+    __slots__ = ("by_answer", "by_shape", "other", "outcome", "question")
 
     def __init__(self) -> None:
         self.question: Question | None = None
         self.by_answer: dict[Answer, _Node] = {}
+        self.by_shape: dict[Shape, _Node | None] = {}
         self.other: _Node | None = None
         self.outcome: Outcome | None = None
+
+    def answered(self, view: View) -> _Node | None:
+        """Where the answer of this state leads."""
+        if self.question is None:
+            return None
+        node = self.by_answer.get(self.question.answer(view))
+        if node is not None and view.shape not in self.by_shape:
+            self.by_shape[view.shape] = node if self.question.is_of_shape(view) else None
+        return node
 
 
 class Memo:
@@ -51,4 +64,4 @@ class Memo:
                 return node.outcome
             if node.other is not None:
                 pending.append(node.other)
-            node = node.by_answer.get(node.question.answer(view)) if node.question is not None else None
+            node = node.by_shape.get(view.shape) or node.answered(view)

@@ -54,7 +54,7 @@ class Shape:
         self._visible = visible
         self._outside = outside
         self._links = tuple([f"{path}/" for path, node in visible.items() if type(node) is Link])
-        self._where: dict[tuple[str, bool], tuple[str, bool]] = {}
+        self._where: tuple[dict[str, tuple[str, bool]], ...] = ({}, {})  # links that are the last name: taken, followed
         self._dating: dict[str, tuple[str, ...]] = {}
         listed: dict[str, list[tuple[str, type[Node]]]] = {}
         for path, node in visible.items():
@@ -64,9 +64,10 @@ class Shape:
 
     def where(self, path: str, *, follow: bool) -> tuple[str, bool]:
         """Where ``path`` leads, as ``View.at`` has it, and whether there is anything."""
-        found = self._where.get((path, follow))
+        known = self._where[follow]
+        found = known.get(path)
         if found is None:
-            found = self._where[path, follow] = self._resolved(path, follow=follow)
+            found = known[path] = self._resolved(path, follow=follow)
         return found
 
     def children(self, directory: str) -> frozenset[tuple[str, type[Node]]]:
@@ -168,6 +169,10 @@ class Question(ABC):
     @abstractmethod
     def answer(self, view: View) -> Answer: ...
 
+    def is_of_shape(self, view: View) -> bool:
+        """Whether all states of the same shape answer alike."""
+        return False
+
 
 class Entry(Question):
     """readlink, unlink, mkdir: what kind of thing this name is."""
@@ -178,6 +183,9 @@ class Entry(Question):
     def answer(self, view: View) -> Answer:
         where, node = view.at(self.path, follow=self.follow)
         return node if type(node) is Link else (where, type(node))
+
+    def is_of_shape(self, view: View) -> bool:
+        return True
 
 
 class Opened(Entry):
@@ -199,6 +207,9 @@ class Name(Question):
             return where, sum(kind is Directory for _, kind in view.shape.children(where))
         return len(node.data) if type(node) is File else node if type(node) is Link else where
 
+    def is_of_shape(self, view: View) -> bool:
+        return type(view.at(self.path, follow=self.follow)[1]) is not File
+
 
 class Target(Name):
     """stat: the same of what is behind this name."""
@@ -216,6 +227,9 @@ class Content(Question):
         where, node = view.at(self.path, follow=True)
         return node.digest if type(node) is File else where
 
+    def is_of_shape(self, view: View) -> bool:
+        return type(view.at(self.path, follow=True)[1]) is not File
+
 
 class Names(Question):
     """getdents: which names, of which kinds, are in this directory."""
@@ -225,6 +239,9 @@ class Names(Question):
     def answer(self, view: View) -> Answer:
         where, node = view.at(self.path, follow=False)
         return view.shape.children(where) if type(node) is Directory else where
+
+    def is_of_shape(self, view: View) -> bool:
+        return True
 
 
 class Below(Question):

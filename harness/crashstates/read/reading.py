@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
 import os
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Generic, TypeVar
 
 from harness.crashstates.ranks import markers
 from harness.crashstates.ranks.forked import Closing
@@ -13,7 +19,7 @@ from harness.crashstates.ranks.session import LOAD_S, Session
 from harness.crashstates.read.disk import Disk
 from harness.crashstates.read.looks import LOOKING, Looker, Looks
 from harness.crashstates.read.memo import Memo
-from harness.crashstates.read.questions import Outside, Views
+from harness.crashstates.read.questions import Outside, View, Views
 from harness.crashstates.record.strace import Call
 from harness.crashstates.record.tracing import attach
 from harness.crashstates.scratch import scratch
@@ -21,6 +27,19 @@ from harness.crashstates.tree import Visible
 from harness.errors import RecordError
 
 _STRING_LIMIT_BYTES = 48  # markers; names are always whole
+_MOST_AHEAD = 2000  # states that are had and looked at while ranks load
+_LOOK_S = 0.001  # how often to see whether they have
+
+T = TypeVar("T")
+
+
+@dataclass(slots=True)
+class _Ahead(Generic[T]):
+    """One of several states: what it belongs to, and what load makes of it once that is known."""
+
+    item: T
+    view: View
+    outcome: Outcome | None
 
 
 class Doubtful(Exception):
@@ -66,6 +85,7 @@ class Reader(Closing):
         self._outside_written: set[str] = set()
         self._looker = Looker(self._root, str(Path.cwd()), outside)
         self._next_comparison = 2
+        self._pids: list[int] = []  # of the ranks that load
         self._readers = session.start_readers(is_fresh=is_fresh)
         self._readers.keeps_raised = keeps_raised
         self._scratch = ExitStack()
@@ -94,10 +114,62 @@ class Reader(Closing):
         if known is not None:
             self.answered += 1
             return known
-        outcome, looks = self._read(visible)
+        self._begin(visible)
+        return self._ended(view)
+
+    def outcomes(self, items: Iterable[T], visible_of: Callable[[T], Visible]) -> Iterator[tuple[T, Outcome]]:
+        """What ``outcome`` tells of each item, in their order. While ranks load one, the next are had and looked at.
+
+        Until the last is out this reader must not be asked anything else.
+        """
+        rest = iter(items)
+        queue: deque[_Ahead[T]] = deque()
+        reading: _Ahead[T] | None = None
+        look_s = 0.0
+        while True:
+            if reading is not None and time.monotonic() >= look_s:
+                look_s = time.monotonic() + _LOOK_S
+                if self._readers.has_answered():
+                    reading = self._next_begun(queue, reading)
+            if queue and (outcome := queue[0].outcome) is not None:
+                yield queue.popleft().item, outcome
+            elif len(queue) < _MOST_AHEAD and (item := next(rest, None)) is not None:
+                view = self._views.of(visible_of(item))
+                queue.append(_Ahead(item, view, self._memo.find(view)))
+                if queue[-1].outcome is not None:
+                    self.answered += 1
+                elif reading is None:
+                    reading = queue[-1]
+                    self._begin(view.visible)
+            elif reading is not None:
+                reading = self._next_begun(queue, reading)
+            else:
+                return
+
+    def _next_begun(self, queue: Iterable[_Ahead[T]], reading: _Ahead[T]) -> _Ahead[T] | None:
+        """End one load, and begin that of the first state after it whose outcome is not known by then."""
+        memo = self._memo
+        reading.outcome = self._ended(reading.view)
+        later = list(itertools.dropwhile(lambda one: one is not reading, queue))[1:]
+        if self._memo is not memo:  # what was known came of loads that something in memory may have misled
+            for one in later:
+                self.answered -= one.outcome is not None
+                one.outcome = None
+        for one in later:
+            if one.outcome is None:
+                one.outcome = self._memo.find(one.view)
+                if one.outcome is None:
+                    self._begin(one.view.visible)
+                    return one
+                self.answered += 1
+        return None
+
+    def _ended(self, view: View) -> Outcome:
+        """What came of the load that was begun; from now on it is known."""
+        outcome, looks = self._end()
         if not self._readers.is_fresh and self.reads >= self._next_comparison:
             self._next_comparison = 2 * self.reads
-            outcome = self._compared(visible, outcome)
+            outcome = self._compared(view.visible, outcome)
         if seen := looks.outside_seen & self._outside_written:
             self._tell(f"load reads {min(seen)}, which an earlier load has written: its outcome may depend on that")
         else:
@@ -137,15 +209,22 @@ class Reader(Closing):
                 self._scratch.close()
 
     def _read(self, visible: Visible) -> tuple[Outcome, Looks]:
+        self._begin(visible)
+        return self._end()
+
+    def _begin(self, visible: Visible) -> None:
         self.reads += 1
         self._disk.put(visible)
         self._readers.prepare()
-        pids = self._readers.pids
+        self._pids = self._readers.pids
         self._tracer.new_calls()
-        outcome = self._readers.load(self._directory, self._deadline_s)
+        self._readers.begin_load(self._directory, self._deadline_s)
+
+    def _end(self) -> tuple[Outcome, Looks]:
+        outcome = self._readers.end_load()
         calls = self._tracer.new_calls()
         self._require_whole(calls, outcome)
-        looks = self._looker.looks(calls, pids)
+        looks = self._looker.looks(calls, self._pids)
         self._disk.distrust(looks.written)
         return outcome, looks
 

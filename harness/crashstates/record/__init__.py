@@ -7,5 +7,6 @@ recording    the calls of a save as operations on one file tree
   opening, naming, writing    what each system call does
   namespace  the names that a save can reach
   descriptors    what the file descriptors of its processes stand for
+  running    which line of the user's was running
   messages   what each rank knows of the others
 """

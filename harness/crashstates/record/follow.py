@@ -15,6 +15,7 @@ from harness.crashstates.ranks import markers
 from harness.crashstates.record.descriptors import Description, Descriptors, Process
 from harness.crashstates.record.messages import Clock, Clocks
 from harness.crashstates.record.namespace import LostTrack, Namespace, Place
+from harness.crashstates.record.running import Lines
 from harness.crashstates.record.strace import Call, Fd, Value
 from harness.errors import RecordError
 
@@ -57,7 +58,7 @@ class Follower:
 
     def __post_init__(self) -> None:
         self.clocks = Clocks(self.ranks)
-        self._sites: dict[int, str] = {}  # thread id -> the line that it last said it was at
+        self._lines = Lines((), {})
         self._made: dict[tuple[int, str], Clock] = {}  # entry -> what was known to who made it
         self._written: dict[int, Clock] = {}  # file -> what was known to who wrote it last
         self._acknowledged: list[tuple[int, Clock]] = []  # the step, and what was known to the rank at its end
@@ -72,6 +73,7 @@ class Follower:
             RecordError: one is of a process that does not belong to a rank.
         """
         self._births = {call.result: call for call in calls if call.name in FORKS and call.result}
+        self._lines = Lines(calls, {tid: call for tid, call in self._births.items() if not _is_thread(call)})
         ends = [(call.ended, True, call) for call in calls if call.is_done and call.name in self.effects]
         begins = [(call.began, False, call) for call in calls if call.is_done and call.name in _SENDS]
         for line, has_ended, call in sorted(begins + ends, key=lambda event: event[:2]):
@@ -127,7 +129,7 @@ class Follower:
 
     def where(self, call: Call) -> str:
         """`` at file:line``, for a sentence; empty if it is not known."""
-        site = self._sites.get(call.tid)
+        site = self._lines.of(call)
         return f" at {site}" if site else ""
 
     # --- whose call it is
@@ -142,15 +144,12 @@ class Follower:
             birth = self._births.get(tid)
             if birth is None:
                 raise RecordError(f"the record has calls of thread {tid}, which no rank started")
-            flags = words(next((a["flags"] for a in birth.arguments if isinstance(a, dict) and "flags" in a), None))
             parent = self.process_of(birth.tid)
-            if "CLONE_THREAD" in flags:
+            if _is_thread(birth):
                 self.threads[tid] = self.threads[birth.tid]
             else:
                 self.threads[tid] = tid
-                self.processes[tid] = parent.child(flags)
-                if birth.tid in self._sites:
-                    self._sites[tid] = self._sites[birth.tid]
+                self.processes[tid] = parent.child(_flags(birth))
         return self.processes[self.threads[tid]]
 
     def apart(self, call: Call) -> int | None:
@@ -231,7 +230,7 @@ class Follower:
             kind=kind,
             call=call.name if kind not in (Kind.BEGIN, Kind.ACK) else "save",
             path=path,
-            site=self._sites.get(call.tid) or None,
+            site=self._lines.of(call),
             t_s=call.t_s,
             known=self.clocks.of(rank),
             **fields,
@@ -261,22 +260,27 @@ class Follower:
                 self.clocks.issue(rank, self.threads[call.tid])
             case "met":
                 self.clocks.meet(rank, self.threads[call.tid])
-            case "at":
-                self._sites[call.tid] = mark.value
             case "begin":  # it was told to, once all ranks had answered that they were done with the step before
                 step = int(mark.value)
                 for other, clock in self._acknowledged:
                     if other != step:
                         self.clocks.join(rank, clock)
-                self._sites.pop(call.tid, None)
                 self.emit(call, Kind.BEGIN, "", step=step)
             case "ack":
-                self._sites.pop(call.tid, None)
                 self.emit(call, Kind.ACK, "", step=int(mark.value))
                 self._acknowledged.append((int(mark.value), self.clocks.of(rank)))
 
 
 Effect = Callable[[Follower, Call], None]
+
+
+def _flags(birth: Call) -> frozenset[str]:
+    """Of the call that started a process or a thread."""
+    return words(next((a["flags"] for a in birth.arguments if isinstance(a, dict) and "flags" in a), None))
+
+
+def _is_thread(birth: Call) -> bool:
+    return "CLONE_THREAD" in _flags(birth)
 
 
 def words(value: Value) -> frozenset[str]:
