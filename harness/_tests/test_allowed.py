@@ -48,6 +48,10 @@ CASES: dict[str, tuple[Plan, list[Expect]]] = {
         plan(fault("exit", code=0)),
         [Expect(outcome="recovers"), Expect(outcome="stops", restarts=0)],
     ),
+    "on all ranks it passes for the end of the job, whose state is found to be another": (
+        plan(fault("exit", rank="all", code=0), max_restarts=1),
+        [Expect(outcome="recovers"), found("EndsLikeBaseline", step=None)],
+    ),
     "another exit code may not": (plan(fault("exit", code=3)), [Expect(outcome="stops", restarts=0)]),
     "a skipped collective is found where it was": (
         plan(fault("skip_collective", at={"collective": 1})),

@@ -131,6 +131,7 @@ def _lost_or_twice(
         at,
         rank=odd[0],
         step=step,
+        restart=history.restarts if at is None else at.restart,  # never made: the last launch ended without it
         seen={
             "used": {f"rank {r}": here.get(r) for r in odd},
             "expected": {f"rank {r}": wanted.get(r) for r in odd},

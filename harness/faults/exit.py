@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from harness.faults.base import RESUMED, Ends, PointFault
+from harness.faults.base import RESUMED, Ends, Finding, PointFault
 from harness.wire import Event, Kind
 
 MAX_EXIT_CODE = 255  # the kernel keeps eight bits
@@ -50,6 +50,16 @@ class Exit(PointFault):
     @property
     def ends_launch(self) -> Ends:
         return "always" if self.code else "maybe"  # with 0, and no work left, it is what success looks like
+
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        if self.code or isinstance(self.rank, int) or self.rank in ("nonzero", "last"):
+            return ()
+        return (Finding(guarantee="EndsLikeBaseline"),)  # where all ranks leave, the launcher takes the job for done
+
+    @property
+    def may_vanish(self) -> bool:
+        return True  # with no work left, or where a rank of others stays, and the job is started again
 
     def fire(self) -> None:
         if self.how == "sys.exit":
