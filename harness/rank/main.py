@@ -170,7 +170,9 @@ def _run_script(
         ):  # of a child that the script forked: torch's threads, not forked, never answer there
             leave(code)
         state, threads = steps.final_state(), native_threads()
-        recorder.emit(Kind.EXIT, code=int(code), **state, returned=collectives.returned(), at_once=True, threads=threads)
+        recorder.emit(
+            Kind.EXIT, code=int(code), **state, returned=collectives.returned(), at_once=True, threads=threads
+        )
         recorder.trim()
         leave(code)
 
