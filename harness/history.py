@@ -120,7 +120,7 @@ class History:
         damaged: one line for each record line that could not be read (a torn last line of a killed rank is normal
             and not listed).
         effects: what stood in each place of side effects that the plan names, after the end.
-        remains: what was in each directory of checkpoints after the end, where nobody had looked since a save.
+        remains: what was in each directory of checkpoints after the end, where nobody had looked since the first save.
         reported: restart -> what rank 0 printed of its evaluations, in order, if the plan says how it looks.
         files: all events of a large record; None if ``events`` has them all.
     """

@@ -6,12 +6,13 @@ The store takes its inventories itself: of a save after which the job ended at o
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path, PurePath
 
-from harness.checkpoint.judge import Entry, inspect
+from harness.checkpoint.judge import Entry, inspect, newest_valid
 from harness.errors import RecordError
 from harness.wire import REMAINS_JSON, Event, Kind
 
@@ -24,22 +25,31 @@ def root_of(save: Event) -> str:
 
 
 def unseen_roots(events: Iterable[Event]) -> set[str]:
-    """Directories in which a save was reported done, and no inventory was taken since."""
-    unseen: set[str] = set()
+    """Directories in which a save was reported done, and no inventory was taken since the first one.
+
+    Since the last one there is none in most jobs: another rank may be told that it is done after rank 0 has looked, and
+    to read everything again would take as long as the saves.
+    """
+    saved: set[str] = set()
+    seen: set[str] = set()
     for event in events:
-        if event.kind == Kind.SAVE_END:
-            unseen.add(root_of(event))
-        elif event.kind == Kind.INVENTORY:
-            unseen.discard(event.data["root"])
-    return unseen
+        if event.kind == Kind.SAVE_END and "path" in event.data:
+            saved.add(root_of(event))
+        elif event.kind == Kind.INVENTORY and (root := event.data.get("root")) in saved:
+            seen.add(root)
+    return saved - seen
 
 
 def look(roots: Iterable[str], run_dir: Path) -> Remains:
-    """What is in these directories, written down in ``run_dir`` as well; nothing of one that cannot be read."""
+    """What is in these directories, written down in ``run_dir`` as well: a complete checkpoint, or else all entries.
+
+    Nothing of one that cannot be read, or is not there: it was a temporary one, say, which the script has removed.
+    """
     found: dict[str, list[Entry]] = {}
-    for root in sorted(roots):
+    for root in filter(os.path.isdir, sorted(roots)):
         with suppress(OSError):
-            found[root] = inspect(root)
+            complete = newest_valid(root)  # of older ones, which may be many and large, no data is read
+            found[root] = inspect(root) if complete is None else [complete]
     kept = {root: [asdict(entry) for entry in entries] for root, entries in found.items()}
     (run_dir / REMAINS_JSON).write_text(json.dumps(kept, indent=1) + "\n")
     return found

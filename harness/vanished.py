@@ -21,13 +21,15 @@ def vanished(history: History, baseline: Baseline | None) -> frozenset[int]:
 
 
 def _changed_nothing(history: History, baseline: Baseline, index: int, fault: Fault) -> bool:
-    fired = [event for event in history.of(Kind.FAULT) if event.data["index"] == index]
+    fired = [event for event in history.of(Kind.FAULT) if event.data.get("index") == index]
     if {event.rank for event in fired} != {*fault.targets(history.plan.ranks)}:
         return False
     for event in fired:
         made = {e.rank: e.data for e in history.of(Kind.UPDATE, restart=event.restart, step=event.step)}
         for rank in history.ranks:
-            expected = baseline.updates.get(rank, {}).get(event.step)
-            if rank not in made or expected is None or any(made[rank][name] != expected[name] for name in _STATE):
+            expected = baseline.updates.get(rank, {}).get(event.step, {})
+            here = made.get(rank, {})
+            # A part that one of them does not tell of may be another one.
+            if any(None in (pair := (here.get(name), expected.get(name))) or pair[0] != pair[1] for name in _STATE):
                 return False
     return True

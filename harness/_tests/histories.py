@@ -234,6 +234,12 @@ class Story:
             event["data"] = event["data"] | (data or {})
         return self
 
+    def without(self, name: str, kind: Kind, **match: Any) -> Self:
+        """Take a field out of these events, as of damaged lines."""
+        for event in self._matching(kind, match):
+            event["data"] = {key: value for key, value in event["data"].items() if key != name}
+        return self
+
     def drop(self, kind: Kind, **match: Any) -> Self:
         for event in self._matching(kind, match):
             self.events.remove(event)

@@ -8,9 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from harness._tests.histories import Story, run
 from harness.checkpoint.judge import Entry
+from harness.checkpoint.store import CheckpointStore
 from harness.checks import GUARANTEES
 from harness.errors import RecordError
 from harness.remains import load_remains, look, unseen_roots
@@ -194,13 +196,31 @@ def test_what_a_job_leaves_is_looked_at_and_kept(tmp_path: Path) -> None:
     run_dir.mkdir()
     found = look([str(root), str(tmp_path / "never-made")], run_dir)
     assert {name: [entry.verdict for entry in entries] for name, entries in found.items()} == {
-        str(root): ["incomplete"],
-        str(tmp_path / "never-made"): [],
+        str(root): ["incomplete"],  # what is not there may have been removed, or lie where only the ranks see it
     }
     assert load_remains(run_dir) == found
     (run_dir / "remains.json").write_text('{"x": [{"name": 1}]}')
     with pytest.raises(RecordError, match=r"remains.json: no readable list of checkpoints .*; run the scenario again"):
         load_remains(run_dir)
+
+
+def test_where_the_store_has_looked_since_the_first_save_nobody_looks_again() -> None:
+    """Rank 1 hears of its save when rank 0 has taken the inventory: so it is in healthy jobs."""
+    story = crashed()
+    last = story.events[max(n for n, event in enumerate(story.events) if event["kind"] == Kind.SAVE_END)]
+    story.events.append(last | {"rank": 1})
+    assert unseen_roots(story.history().of((Kind.SAVE_END, Kind.INVENTORY))) == set()
+
+
+def test_of_older_checkpoints_than_a_complete_one_nothing_is_read(tmp_path: Path) -> None:
+    root = tmp_path / "checkpoints"
+    store = CheckpointStore(root)
+    for step in (5, 10):
+        store.save(step, {"model": {"weight": torch.ones(3)}}, {})
+    for file in (root / "step-5").iterdir():
+        file.write_bytes(b"unread")
+    found = look([str(root)], tmp_path)
+    assert [(entry.name, entry.verdict) for entry in found[str(root)]] == [("step-10", "complete")]
 
 
 # -- a restart that looks for nothing ------------------------------------------------------------------------------

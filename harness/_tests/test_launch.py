@@ -94,6 +94,14 @@ def test_the_restart_budget_is_kept(run: Run) -> None:
     assert [e.restart for e in history.of(Kind.FAULT)] == [0, 1, 2]
 
 
+@pytest.mark.parametrize("leave", ["sys.exit", "os._exit"])
+@pytest.mark.parametrize(("given", "code"), [("True", 1), ("False", 0), ("signal.SIGTERM", 15)])
+def test_an_exit_code_is_a_whole_number_whatever_it_was_given_as(run: Run, leave: str, given: str, code: int) -> None:
+    history = run(f"import signal\n{leave}({given})\n")
+    assert {e.data["code"] for e in history.of(Kind.EXIT, rank=0)} == {code}
+    assert history.damaged == ()
+
+
 def test_a_run_past_its_deadline_ends_with_the_stacks_of_all_ranks(run: Run) -> None:
     history = run(
         "def waits():\n    import signal\n    signal.pause()\nwaits()\n", deadline_s=1.0, collective_timeout_s=0.5

@@ -151,6 +151,13 @@ def test_a_sub_group_has_its_own_count(run: Run) -> None:
     assert operations(history, 0).count("all_reduce") == 0
 
 
+@pytest.mark.parametrize("ranks", ["np.arange(2)", "torch.arange(2)"])
+def test_the_ranks_of_a_group_are_whole_numbers_however_they_were_given(run: Run, ranks: str) -> None:
+    history = run(f"import numpy as np\n{INIT}pair = dist.new_group(list({ranks}))\n{END}")
+    assert (history.outcome.exit_code, history.damaged) == (0, ())
+    assert [e.data["ranks"] for e in history.of(Kind.GROUP, rank=1, restart=0)] == [[0, 1], [0, 1]]
+
+
 def test_a_skipped_call_is_not_sent_and_the_others_pair_wrongly_and_silently(run: Run, tmp_path: Path) -> None:
     # With rank 1 skipping its second sum, its third pairs with rank 0's second.
     history = run(

@@ -37,6 +37,12 @@ CASES: dict[str, tuple[Callable[[], Story], Baseline | None, set[int]]] = {
         set(),
     ),
     "it was never made": (lambda: fired(SAMPLE).drop(Kind.UPDATE, rank=0, step=3), baseline(), set()),
+    "one rank's says nothing of the buffers": (
+        lambda: fired(SAMPLE).without("buffers", Kind.UPDATE, rank=0, step=3),
+        baseline(),
+        set(),
+    ),
+    "its line does not say which fault it is": (lambda: fired(SAMPLE).without("index", Kind.FAULT), baseline(), set()),
     "it never fired": (lambda: run(faults=(SAMPLE,)).start().updates(1, 12).leave(), baseline(), set()),
     "of two the one that may be masked": (lambda: fired(NanBatch(rank=1, at=At(step=3)), SAMPLE), baseline(), {1}),
     "the fault-free run was not tried twice": (lambda: fired(SAMPLE), UNTRIED, set()),

@@ -293,7 +293,8 @@ def install(recorder: Recorder, triggers: Triggers, *, timeout_s: float, safe_te
         made = make_group(group_size, group_rank, ranks, *args, **kwargs)
         if isinstance(made[0], RecordingProcessGroup):  # else this rank is no member of it
             name, backend = made[0].group_name, _c10d._world.pg_map[made[0]][0]
-            recorder.emit(Kind.GROUP, group=name, ranks=list(ranks or range(group_size)), backend=str(backend))
+            members = [*map(int, ranks or range(group_size))]  # those given may be numpy's
+            recorder.emit(Kind.GROUP, group=name, ranks=members, backend=str(backend))
         return made
 
     _c10d.init_process_group = dist.init_process_group = takes_it_by_name.init_process_group = bounded_init

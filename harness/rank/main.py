@@ -170,7 +170,9 @@ def _run_script(
         ):  # of a child that the script forked: torch's threads, not forked, never answer there
             leave(code)
         state, threads = steps.final_state(), native_threads()
-        recorder.emit(Kind.EXIT, code=code, **state, returned=collectives.returned(), at_once=True, threads=threads)
+        recorder.emit(
+            Kind.EXIT, code=int(code), **state, returned=collectives.returned(), at_once=True, threads=threads
+        )
         recorder.trim()
         leave(code)
 
@@ -181,7 +183,7 @@ def _run_script(
         return 0
     except SystemExit as error:
         if error.code is None or isinstance(error.code, int):
-            return error.code or 0
+            return int(error.code or 0)  # True is one, too
         print(error.code, file=sys.stderr)
         return 1
     except BaseException as error:
