@@ -135,6 +135,25 @@ def test_what_a_restart_may_send_otherwise_is_replaced_only_by_what_acts_on_any_
     assert later.isdisjoint({"change_reduction", "retype_collective", "swap_collective", "corrupt_collective"})
 
 
+@pytest.mark.parametrize(
+    ("scaler", "number", "may_come"),
+    [
+        ("[[65536.0, 3]]", 2, [2]),
+        ("[[65536.0, 0]]", 1, [1, 3]),
+        ("[[65536.0, 0]]", 2, [1, 2, 3, 4]),
+        ("[[65536.0, 0]]", 4, [2, 4]),
+    ],
+    ids=["phases follow each other", "the first of each", "any", "the last of each"],
+)
+def test_where_attempts_take_turns_the_place_of_a_call_is_not_known(
+    scaler: str, number: int, may_come: list[int]
+) -> None:
+    job = make_job(workload="mixed_precision", ranks=2, steps=8, save_every=5)
+    usual = ground(job, scaler=scaler).baseline
+    sent = {0: {1: {"backward": [["all_reduce"]] * 2, "forward": [["broadcast"]] * 2}}}
+    assert Ground(job=job, baseline=replace(usual, collectives=sent)).may_come(0, 1, number) == may_come
+
+
 def test_where_gradients_accumulate_none_is_spoiled_as_if_it_were_reduced() -> None:
     drawn = [fault for n in range(FEWER) for fault in draw(3, n, ground, TOKENS).faults if fault.kind == "overflow"]
     assert {fault.gradient for fault in drawn} == {"local"}  # type: ignore[attr-defined]

@@ -305,6 +305,15 @@ def test_what_is_given_up_is_the_fault_of_the_rank_that_failed_not_of_the_first_
     assert (cause.rank, cause.step, cause.how) == (0, 3, "exception")
 
 
+def test_a_rank_that_is_ended_before_it_says_what_the_others_were_told_of_it_is_the_one() -> None:
+    story = run(ranks=2, expect="stops").start().updates(1, 3)
+    story.tell(1, Kind.SAVE_ERROR, step=3, phase="save", path="step-3", error="rank 0: InjectedFault", ranks=[0])
+    story.raises(1, "SaveFailed", "rank 0: InjectedFault: injected by the scenario", step=3, phase="save")
+    (cause,) = diagnose(story.ended_by_launcher(0).history(exit_code=1))
+    assert (cause.rank, cause.step, cause.how) == (0, 3, "exception")
+    assert cause.detail.endswith("(as rank 1 was told)")
+
+
 def test_a_launch_that_had_nothing_left_to_do_and_fails_in_its_teardown_fails_at_the_step_that_it_loaded() -> None:
     story = run(ranks=2, expect="stops").start().load(0, 8).load(1, 8)
     story.tell(1, Kind.PHASE, step=8, phase="teardown").raises(1, "MemoryError", "no more", phase="teardown")

@@ -12,6 +12,7 @@ from harness.checks import GUARANTEES
 from harness.faults import At, Fault, load_fault
 from harness.faults.kill import Kill
 from harness.faults.out_of_memory import OutOfMemory
+from harness.faults.raise_ import Raise
 from harness.wire import Kind
 
 Tell = Callable[[], Story]
@@ -75,12 +76,13 @@ UNFIRED: dict[str, tuple[Tell, str, int, int]] = {
 }
 
 
+@pytest.mark.parametrize("at", [At(step=3), At(failpoint="ckpt.load.agree:after")], ids=["ends it", "may be survived"])
 @pytest.mark.parametrize(("ended", "outcome"), [([0], "valid"), ([], "unknown"), ([0, 1], "unknown")])
 def test_a_target_that_was_ended_for_what_another_did_first_need_not_have_done_it(
-    ended: list[int], outcome: str
+    ended: list[int], outcome: str, at: At
 ) -> None:
     """All ranks begin to run out of memory; one of them is there first."""
-    story = planned(OutOfMemory(rank="all", at=At(step=3)), ranks=2).updates(1, 2)
+    story = planned(OutOfMemory(rank="all", at=at), ranks=2).updates(1, 2)
     for rank in (0, 1):
         story.begin(rank, 3).fire(rank)
     if 1 not in ended:
@@ -90,6 +92,29 @@ def test_a_target_that_was_ended_for_what_another_did_first_need_not_have_done_i
     else:
         story.kill(0)
     assert verdict("FaultFired", story, 1).outcome == outcome
+
+
+@pytest.mark.parametrize(("blamed", "words", "outcome"), [
+    ([0], "rank 0: InjectedFault: injected by the scenario", "valid"),
+    ([0], "rank 0: OSError: no space is left", "unknown"),
+    ([1], "rank 1: InjectedFault: injected by the scenario", "unknown"),
+])  # fmt: skip
+def test_what_came_of_a_save_may_be_told_by_the_others_of_a_rank_that_was_ended(
+    blamed: list[int], words: str, outcome: str
+) -> None:
+    story = planned(Raise(rank=0, at=At(failpoint="ckpt.manifest.rename:before")), ranks=2).updates(1, 5)
+    story.fire(0, phase="save").collective(0, "all_gather", phase="save", numel=9)
+    story.tell(1, Kind.SAVE_ERROR, phase="save", path="/run/checkpoints/step-5", error=words, ranks=blamed)
+    story.raises(1, "SaveFailed", words, phase="save").ended_by_launcher(0)
+    assert verdict("FaultFired", story, 1).outcome == outcome
+
+
+def test_a_target_that_went_on_and_was_ended_later_has_not_done_it() -> None:
+    story = planned(OutOfMemory(rank="all", at=At(failpoint="ckpt.load.agree:after")), ranks=2).updates(1, 2)
+    for rank in (0, 1):
+        story.begin(rank, 3).fire(rank)
+    story.update(0, 3).raises(1, "MemoryError", "no more").ended_by_launcher(0)
+    assert verdict("FaultFired", story, 1).outcome == "unknown"
 
 
 @pytest.mark.parametrize("name", UNFIRED)

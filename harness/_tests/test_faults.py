@@ -327,6 +327,12 @@ UNPROVED: dict[str, tuple[Fault, Event, Sequence[Event], str]] = {
     "extra, but of another size": (
         ExtraCollective(rank=1, numel=9), fired(), [collective("extra", 4)], "has 4 elements, not 9"),
     "resized, but sent as well": (ResizeCollective(rank=1, numel=9), fired(), [collective("extra", 9)], "no skipped"),
+    "resized to what it was": (
+        ResizeCollective(rank=1, numel=9),
+        fired(),
+        [collective("skipped", 9), collective("extra", 9)],
+        "has 9 elements without the fault: choose another numel",
+    ),
     "resized, but not sent": (ResizeCollective(rank=1, numel=9), fired(), [collective("skipped")], "no extra"),
     "twice, but once": (DoubleCollective(rank=1), fired(), [collective()], "no extra"),
     "swapped, but the last of its group": (

@@ -197,9 +197,11 @@ def _is_possible(fault: Fault, ground: Ground, launch: Launch) -> bool:
     if isinstance(fault, CollectiveFault) and fault.at.collective is not None and fault.at.step is not None:
         if fault.at.restart and type(fault).acts_on is not CollectiveFault.acts_on:
             return False  # DDP lays out its buckets anew then: which call is the k-th is not on record
-        every = [ground.calls(rank, fault.at.step) for rank in fault.targets(ground.job.ranks)]
-        if not all(fault.acts_on(calls, fault.at.collective) for calls in every):
-            return False
+        number = fault.at.collective
+        for rank in fault.targets(ground.job.ranks):
+            calls = ground.calls(rank, fault.at.step)
+            if not all(fault.acts_on(calls, one) for one in ground.may_come(rank, fault.at.step, number)):
+                return False
     if isinstance(fault, Overflow) and fault.gradient != "local" and ground.accumulates:
         return False
     if fault.at.step is not None and ground.may_overflow(fault.at.step) and _acts_in_attempt(fault):

@@ -159,6 +159,22 @@ class Ground:
     def num_collectives(self, rank: int, step: int) -> int:
         return len(self.calls(rank, step))
 
+    def may_come(self, rank: int, step: int, number: int) -> list[int]:
+        """Numbers, in ``calls``, of those that may be the ``number``-th of the update; both count from 1.
+
+        It is known of each phase in which order it sends. Where phases take turns, for attempts that overflow or
+        micro-batches, any that has not more before it in its own phase, nor too few in the others, may be it.
+        """
+        phases = [len(calls) for calls in self._phases(rank, step).values()]
+        if not self.may_overflow(step) and not self.accumulates:
+            return [number]
+        found, before = [], 0
+        for num_calls in phases:
+            others = sum(phases) - num_calls
+            found += [before + own for own in range(max(1, number - others), min(number, num_calls) + 1)]
+            before += num_calls
+        return found
+
     @property
     def accumulates(self) -> bool:
         """Whether what one backward leaves on a rank alone may have to be reduced over all yet."""

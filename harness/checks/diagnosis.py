@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import inf
 from typing import Literal
 
@@ -200,16 +200,26 @@ def _died(history: History, restart: int, ends: Mapping[int, End]) -> Cause | No
     raised = [end for end in ends.values() if end.way == "exception" and not end.in_collective]
     if raised:
         # A save or load that is given up is given up on all ranks: those raise as well whose part of it was well.
-        own = [end for end in raised if not _is_told_of_it(end)]
-        return _of_end(min(own or raised, key=_time), restart)
+        own = [end for end in raised if not _blamed_by(end)]
+        return _of_end(min(own, key=_time), restart) if own else _told_by(min(raised, key=_time), restart, ends)
     return None
 
 
-def _is_told_of_it(end: End) -> bool:
+def _blamed_by(end: End) -> list[int]:
+    """The ranks that a save or load failed on, as this one was told that gave it up with them; empty if it is one."""
     if end.last is None or end.last.kind not in (Kind.SAVE_ERROR, Kind.LOAD_ERROR):
-        return False
+        return []
     failed: list[int] = end.last.data.get("ranks") or []
-    return bool(failed) and end.rank not in failed
+    return [] if end.rank in failed else failed
+
+
+def _told_by(end: End, restart: int, ends: Mapping[int, End]) -> Cause:
+    """What a rank was told of another, which was ended before it said so itself."""
+    told, blamed = _of_end(end, restart), [rank for rank in _blamed_by(end) if ends[rank].way == "ended"]
+    if len(blamed) != 1 or (last := ends[blamed[0]].last) is None:
+        return told
+    detail = f"{told.detail} (as rank {end.rank} was told)"
+    return replace(told, rank=blamed[0], step=last.step, phase=last.phase, exit_code=None, detail=detail, event=last)
 
 
 def _is_terminated(end: End) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 
 from harness.checks.base import Verdict, guarantee, invalid, not_applicable, unknown, valid
 from harness.checks.ends import ends_of
@@ -29,27 +29,43 @@ def fault_fired(history: History, _: Baseline | None) -> Verdict:
             if event is None:
                 return _not_fired(history, fault, rank)
             after = [e for e in history.of(rank=rank, restart=event.restart) if e.seq > event.seq]
-            if problem := _elsewhere(fault, event) or fault.missing_effect(event, after):
+            problem = _elsewhere(fault, event) or fault.missing_effect(event, after)
+            if problem and not _peers_tell(history, fault, event):
                 problems[rank] = (event, problem)
         count += len(mine) - len(problems)
-        for rank in _ended_before_it_acted(history, fault, problems, mine):
+        without = {rank: event for rank, (event, _) in problems.items()}
+        for rank in _ended_before_it_acted(history, fault, without, mine):
             del problems[rank]
         for rank, (event, problem) in problems.items():
             return unknown(f"{fault.kind} on rank {rank}: {problem}", event)
     return valid(f"{count} firing{'s' * (count != 1)} as planned")
 
 
+def _peers_tell(history: History, fault: Fault, fired: Event) -> bool:
+    """Whether the rank was ended before it could say what its save or load had come to, and others were told of it."""
+    if not fault.is_told_by_peers or ends_of(history, fired.restart)[fired.rank].signal != "SIGTERM":
+        return False
+    told = [
+        event
+        for event in history.of((Kind.SAVE_ERROR, Kind.LOAD_ERROR), restart=fired.restart)
+        if fired.rank in event.data.get("ranks", ()) and event.t_ns > fired.t_ns
+    ]
+    return bool(told) and not _elsewhere(fault, fired) and fault.missing_effect(fired, told) is None
+
+
 def _ended_before_it_acted(
-    history: History, fault: Fault, without: Collection[int], targets: Collection[int]
+    history: History, fault: Fault, without: Mapping[int, Event], targets: Collection[int]
 ) -> list[int]:
     """Of the ranks on which it fired without effect those that the launcher ended meanwhile.
 
-    What takes its time has its effect on one of several targets first, and the launcher ends the others.
+    What takes its time has its effect on one of several targets first, and the launcher ends the others. One that a
+    rank may survive was under way there if it is the last on record.
     """
-    if not fault.ends_rank or len(without) == len(targets):
+    if len(without) == len(targets):
         return []
-    ends = ends_of(history, fault.at.restart)
-    return [rank for rank in without if ends[rank].signal == "SIGTERM"]
+    ends = {rank: end for rank, end in ends_of(history, fault.at.restart).items() if end.signal == "SIGTERM"}
+    lasts = {rank: end.last.seq for rank, end in ends.items() if end.last is not None}
+    return [rank for rank, event in without.items() if rank in ends and (fault.ends_rank or lasts[rank] == event.seq)]
 
 
 def _not_fired(history: History, fault: Fault, rank: int) -> Verdict:

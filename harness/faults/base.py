@@ -169,6 +169,7 @@ class Fault:
         does_not_certify: what a pass does not say.
         at_stake: the guarantees that are broken if the job does not cope with it; of a fault that leaves something
             wrong, however well the job copes, those of its ``findings``.
+        is_told_by_peers: what it raises in a save or a load is said by the other ranks, too.
         may_be_masked: what it changes may be nothing that training reads; then the update is the fault-free run's.
         drawn: values that chaos draws a field from. A field of a Literal that is not listed is drawn from all of it;
             any other keeps its default, or is a small number if it has none.
@@ -183,6 +184,7 @@ class Fault:
     certifies: ClassVar[str]
     does_not_certify: ClassVar[str]
     at_stake: ClassVar[tuple[GuaranteeName, ...]]
+    is_told_by_peers: ClassVar[bool] = False
     may_be_masked: ClassVar[bool] = False
     drawn: ClassVar[Mapping[str, Sequence[Any]]] = {}
     needs: ClassVar[frozenset[Need]] = frozenset()

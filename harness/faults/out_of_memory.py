@@ -26,6 +26,7 @@ class OutOfMemory(PointFault):
     """
 
     level: ClassVar = "process"
+    is_told_by_peers: ClassVar = True
     places: ClassVar = frozenset({"step", "phase", "failpoint", "collective"})
     certifies: ClassVar = "the job survives a rank that gets no more memory, and its MemoryError is named"
     does_not_certify: ClassVar = (

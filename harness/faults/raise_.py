@@ -23,6 +23,7 @@ class Raise(PointFault):
     """
 
     level: ClassVar = "process"
+    is_told_by_peers: ClassVar = True
     places: ClassVar = frozenset({"step", "phase", "failpoint", "collective"})
     certifies: ClassVar = "the job survives an uncaught exception on one rank at this very point"
     does_not_certify: ClassVar = "survival of exceptions that the script catches and goes on from"

@@ -7,6 +7,7 @@ Python interpreter for each rank, the rank is forked from this process, which ha
 from __future__ import annotations
 
 import atexit
+import functools
 import inspect
 import os
 import random
@@ -22,12 +23,13 @@ from typing import Any, NoReturn
 
 import torch.distributed.elastic.events as events
 import torch.distributed.elastic.multiprocessing.api as elastic
+import torch.distributed.elastic.rendezvous.api as rendezvous
 import torch.distributed.elastic.rendezvous.dynamic_rendezvous as dynamic_rendezvous
 import torch.distributed.run
 from torch._C import _distributed_c10d as _C
 from torch.distributed.elastic.multiprocessing.subprocess_handler import SubprocessHandler
 
-from harness.rank import main
+from harness.rank import main, ports
 
 
 class ForkedProcess:
@@ -82,6 +84,8 @@ def be_agent(args: list[str]) -> NoReturn:
     starts_ranks: Any = elastic  # Any: names are replaced
     starts_ranks.get_subprocess_handler = _fork_handler
     _leave_out_waits()
+    names = vars(rendezvous)
+    names["get_free_port"] = functools.partial(ports.outside_the_range, names["get_free_port"])
 
     def body() -> int:
         torch.distributed.run.main(args)
@@ -97,10 +101,10 @@ def _leave_out_waits() -> None:
     loaded (30 ms with torch, a dozen times a launch); and it spreads the first joins of many nodes over 0.3 s, where
     there is one node.
     """
-    rendezvous, recorded_events = vars(dynamic_rendezvous), vars(events)
-    rendezvous["inspect"] = recorded_events["inspect"] = SimpleNamespace(stack=_callers)
-    delay = rendezvous["_delay"]
-    rendezvous["_delay"] = lambda seconds: None if isinstance(seconds, tuple) else delay(seconds)
+    joining, recorded_events = vars(dynamic_rendezvous), vars(events)
+    joining["inspect"] = recorded_events["inspect"] = SimpleNamespace(stack=_callers)
+    delay = joining["_delay"]
+    joining["_delay"] = lambda seconds: None if isinstance(seconds, tuple) else delay(seconds)
 
 
 def _callers() -> list[inspect.FrameInfo]:
