@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections import deque
 from collections.abc import Callable
 from typing import Any
@@ -61,6 +62,34 @@ def test_whatever_an_optimizer_keeps_is_read(what: str) -> None:
     after = script.state.digests()
     assert {part for part in after if after[part] != before[part]} == {"optimizer"}
     assert after == known(script).digests()
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [
+        pytest.param([(0, 1), (1, 0)], id="tuples"),
+        pytest.param([torch.float64, torch.float32], id="types of numbers"),
+        pytest.param([torch.device("meta"), torch.device("cpu")], id="devices"),
+    ],
+)
+def test_in_which_order_a_table_was_filled_does_not_matter(keys: list[Any]) -> None:
+    """After a resume it may be another one, and the same is in it."""
+    seen = set()
+    for order in (keys, keys[::-1]):
+        script = Script()
+        keep(script)["blocks"] = {key: torch.full((2,), keys.index(key)) for key in order}
+        seen.add(script.state.digests()["optimizer"])
+    assert len(seen) == 1
+
+
+def test_what_is_nested_without_end_does_not_end_the_training() -> None:
+    script = Script()
+    kept = keep(script)
+    for _ in range(2 * sys.getrecursionlimit()):
+        kept["history"] = [kept["history"], torch.ones(1)]
+    before = script.state.digests()
+    kept["history"][1].add_(1)
+    assert script.state.digests()["optimizer"] != before["optimizer"]
 
 
 @pytest.mark.parametrize("num_parameters", [1, 6])

@@ -6,6 +6,8 @@ import importlib
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -59,3 +61,37 @@ def test_a_module_that_is_unloaded_after_it_was_remembered_hides_no_new_one(make
     for name in unloaded:
         del sys.modules[name]
     assert {make_module("new_of_sources"), *files} <= set(sources.sources())
+
+
+class Lazy(ModuleType):
+    """Imports at need what it hands on, as model libraries do; here that fails."""
+
+    def __getattr__(self, name: str) -> object:
+        raise RuntimeError(f"{name} cannot be imported: CUDA is missing")
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        pytest.param(Lazy("odd_of_sources"), id="imports at need"),
+        pytest.param(SimpleNamespace(), id="an object in place of a module"),
+        pytest.param(None, id="none, for it shall not be imported"),
+    ],
+)
+@pytest.mark.parametrize("is_remembered", [True, False])
+def test_no_odd_module_ends_the_job(
+    make_module: Callable[[str], str], monkeypatch: pytest.MonkeyPatch, odd: Any, is_remembered: bool
+) -> None:
+    monkeypatch.setitem(sys.modules, "odd_of_sources", odd)
+    mine = make_module("mine_of_sources")
+    if is_remembered:
+        sources.remember()
+    assert mine in sources.sources()
+
+
+def test_a_file_may_be_given_as_a_path_and_its_module_be_any_object(
+    make_module: Callable[[str], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mine = make_module("path_of_sources")
+    monkeypatch.setitem(sys.modules, "path_of_sources", SimpleNamespace(__file__=Path(mine)))
+    assert mine in sources.sources()

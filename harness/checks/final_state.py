@@ -92,7 +92,7 @@ def _of_an_earlier_launch(history: History, baseline: Baseline | None) -> Verdic
         if expected is None:
             return unknown(f"the fault-free run made no update {event.step}", event)
         for what in SHARED:
-            if event.data[what] != expected[what]:
+            if what in expected and event.data[what] != expected[what]:
                 first = _first_unlike(history, baseline, rank, what) or event
                 return invalid(
                     f"the job ends with the state of update {event.step}, whose {what} on rank {rank} are not those of "

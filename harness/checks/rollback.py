@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from harness.checks.base import Verdict, guarantee, invalid, not_applicable, unknown, valid
 from harness.checks.records import Updates, exits, start_step, state_of, unplaced, updates
-from harness.checks.replicas import SHARED
+from harness.checks.replicas import SHARED, has_own_optimizers
 from harness.events import Process, view
 from harness.history import Baseline, History
 from harness.wire import BASELINE_JSON, Event, Kind
@@ -155,6 +155,8 @@ def _state_unlike(
             return unknown(f"rank {rank} started from step {step}, which is not on record before", said)
         return None
     for what in SHARED:
+        if what == "optimizer" and has_own_optimizers(baseline):
+            continue  # one rank's is saved for all, as a rule; whether that does is told by the updates to come
         if all(state.data[what] != recorded[what] for recorded, _ in known):
             recorded, where = known[-1]
             if is_of_earlier_run and (reason := _incomparable(history, baseline)):
@@ -195,8 +197,8 @@ def replay_identical(history: History, baseline: Baseline | None) -> Verdict:
     judged: tuple[str, ...] = REPLAYED
     if history.plan.tolerance is not None:
         judged = ("lr", "ids")  # the scenario says that its bytes may differ
-    elif not _seeds_its_generators(baseline):
-        judged = tuple(what for what in REPLAYED if what != "rng")
+    else:
+        judged = tuple(what for what in REPLAYED if what not in ("rng", "optimizer") or _repeats(what, baseline))
     first_time: dict[tuple[int, int], Event] = {}
     replayed: list[tuple[Event, Event]] = []
     for (rank, _restart), steps in sorted(done.items(), key=lambda item: item[0][1]):
@@ -239,11 +241,14 @@ def _replayed_otherwise(pairs: list[tuple[Event, Event]], judged: tuple[str, ...
     )
 
 
-def _seeds_its_generators(baseline: Baseline | None) -> bool:
-    """Whether two undisturbed runs drew the same numbers; a generator that is never seeded cannot be replayed."""
+def _repeats(what: str, baseline: Baseline | None) -> bool:
+    """Whether two undisturbed runs had the same there, as far as one knows.
+
+    A generator that is never seeded cannot be replayed, nor a time that an optimizer notes.
+    """
     if baseline is None:
-        return False
-    return all("rng" in digests for steps in baseline.updates.values() for digests in steps.values())
+        return what != "rng"
+    return all(what in digests for steps in baseline.updates.values() for digests in steps.values())
 
 
 def _both_differ(first: Event, again: Event, what: str) -> bool:

@@ -15,6 +15,7 @@ import torch
 
 PLAIN = (int, float, str, bytes, type(None), Number)  # numpy's scalars are numbers, too
 CONTAINERS = (Mapping, list, tuple, deque)
+MAX_DEPTH = 32  # no optimizer nests deeper; a list that is linked in Python would be read until the stack is full
 
 Path = tuple[object, ...]
 
@@ -38,12 +39,13 @@ def leaves(holder: Any, key: Any, path: Path, around: tuple[int, ...] = ()) -> I
 
     Args:
         path: of what it is to begin with.
-        around: identities of the containers that hold it: those in a circle are not read again.
+        around: identities of the containers that hold it: those in a circle are not read again, and at most
+            ``MAX_DEPTH`` of them.
     """
     value = holder[key]
     if isinstance(value, (torch.Tensor, *PLAIN)):
         yield Leaf(path, holder, key)
-    elif isinstance(value, CONTAINERS) and id(value) not in around:
+    elif isinstance(value, CONTAINERS) and id(value) not in around and len(around) < MAX_DEPTH:
         for name, inner in _names(value):
             yield from leaves(value, inner, (*path, name), (*around, id(value)))
 
@@ -52,5 +54,12 @@ def _names(container: Any) -> Iterable[tuple[object, Any]]:
     """What each key of it is called in a path."""
     if not isinstance(container, Mapping):
         return enumerate(range(len(container)))
-    names = (repr(key) if isinstance(key, PLAIN) else f"{type(key).__name__} {i}" for i, key in enumerate(container))
+    names = (repr(key) if _is_told(key) else f"{type(key).__name__} {i}" for i, key in enumerate(container))
     return sorted(zip(names, container, strict=True), key=itemgetter(0))
+
+
+def _is_told(key: Any) -> bool:
+    """Whether its text is the same in every process: an object's may hold its address."""
+    if isinstance(key, tuple):  # row and column of a block, say
+        return all(map(_is_told, key))
+    return isinstance(key, (*PLAIN, torch.device, torch.dtype))

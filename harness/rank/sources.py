@@ -6,6 +6,7 @@ import sys
 from collections.abc import Iterable
 from itertools import islice
 from types import ModuleType
+from typing import Any
 
 _INSTALLED = (sys.prefix, sys.base_prefix, "<")
 _known: set[str] = set()
@@ -42,5 +43,13 @@ def _new_modules() -> list[ModuleType]:
 
 
 def _files_of(modules: Iterable[ModuleType]) -> set[str]:
-    files = {getattr(module, "__file__", None) or "" for module in modules}
+    files = {*map(_file_of, modules)}
     return {file for file in files if file.startswith("/") and file.endswith(".py") and not file.startswith(_INSTALLED)}
+
+
+def _file_of(module: Any) -> str:
+    """Empty if it has none, or cannot be asked: one that imports at need does so then, and may fail."""
+    try:
+        return str(getattr(module, "__file__", None) or "")
+    except Exception:
+        return ""
