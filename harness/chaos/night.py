@@ -221,8 +221,8 @@ class _Running:
             why = f"it failed, and not by the bug that was planted: {trial.headline}"
             trial = replace(trial, outcome="unknown", headline=why)
         self._night.canary = trial
-        word = "found" if trial.outcome == "failed" else f"NOT FOUND, {trial.outcome}"
-        self._progress.say(f"{self._progress.prefix}: canary {word}: {trial.headline}")
+        word = "found, as it must be" if trial.outcome == "failed" else f"NOT FOUND, {trial.outcome}"
+        self._progress.say(f"{self._progress.prefix}: canary {word} ({canary.scenario.workload}): {trial.headline}")
 
     def _ended(self, trial: Trial) -> None:
         self._budget.ended(trial.duration_s)
