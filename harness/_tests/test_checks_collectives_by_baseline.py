@@ -143,3 +143,29 @@ def test_nobody_is_blamed_by_what_was_due(name: str) -> None:
     story = NOT_BY_DUE[name]()
     found = GUARANTEES["CollectivesAgree"].check(story.history(1), with_rebuild_and_saves(story.plan.ranks))
     assert found.outcome == "valid", found
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_call_of_another_type_in_a_step_unlike_all_others_is_told_by_the_fault_free_run(rank: int) -> None:
+    """Buffers are sent in every forward pass; in that of step 2 DDP lays out its buckets first."""
+    buffers = HEAD | {"numel": 192, "dtype": "float32"}
+    story = run().start()
+    for step in (1, 2, 3):
+        story.step = step
+        for each in (0, 1):
+            laid_out = [HEAD, TAIL] if step == 2 else []
+            for sent in [*laid_out, buffers]:
+                is_odd = (each, step, sent) == (rank, 2, buffers)
+                story.collective(each, "broadcast", **sent | ({"dtype": "float16"} if is_odd else {}))
+        for each in (0, 1):
+            story.collective(each).update(each, step)
+    calls = [["broadcast", None, numel, dtype] for numel, dtype in ((5, "int32"), (1, "int32"), (192, "float32"))]
+    gradient = ["all_reduce", "SUM", 500, "float32"]
+    usual: dict[int, Any] = {
+        step: {"forward": calls if step == 2 else calls[2:], "backward": [gradient]} for step in range(1, 4)
+    }
+    told = replace(baseline(), collectives=dict.fromkeys(range(2), usual))
+    check = GUARANTEES["CollectivesAgree"].check
+    found = check(story.history(1), told)
+    assert (found.outcome, found.rank, found.step, found.operation) == ("invalid", rank, 2, "broadcast"), found
+    assert check(story.history(1), None).rank is None

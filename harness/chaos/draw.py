@@ -89,7 +89,10 @@ def _faults(rng: Random, ground: Ground, max_restarts: int, num_ended: int) -> I
         assert end is not None, f"nothing ends {launch} of {ground.job.workload}, in {MAX_TRIES} tries"
         before = _last_update_before(end, ground)
         if launch.first < before and rng.random() < 0.25:
-            yield from _one(_draw_one(rng, ground, replace(launch), ["never"], until=before, may_last=may_last))
+            early = _draw_one(rng, ground, replace(launch), ["never"], until=before, may_last=may_last)
+            is_retiring = end.at.failpoint is not None and ".retention." in end.at.failpoint
+            # Of what is damaged none is counted among those that are kept, so that none may have to go.
+            yield from _one(None if early is not None and early.level == "storage" and is_retiring else early)
         yield end
         launch = _after(end, launch, ground, restart + 1)
     is_last = num_ended <= max_restarts

@@ -11,6 +11,7 @@ from harness.checks.vote import rarest
 from harness.history import Baseline, History
 from harness.wire import PHASES, Event, Kind
 
+_RECORDED = ("op", "reduce_op", "numel", "dtype")  # of each collective, in ``Baseline.collectives``
 _ONCE_IN_A_WHILE = ("init", "save", "load", "eval", "teardown")  # phases that most steps do not have
 
 
@@ -39,6 +40,21 @@ def unlike_elsewhere(
             due = _due(history, restart, rank, first, baseline)
             sent_here = sum((e.step, e.phase) == (first.step, first.phase) for e in _all_sent(history, rank, restart))
             fitting[rank] = due is not None and (sent_here == due or (is_cut and sent_here < due))
+    found = rarest(fitting)
+    return _unlike_due(history, restart, pair, sent, first, baseline) if found is None else found
+
+
+def _unlike_due(
+    history: History, restart: int, pair: tuple[int, ...], sent: Sent, place: Event, baseline: Baseline | None
+) -> int | None:
+    """Of two ranks the one that sent, in a step unlike all others, something else than the fault-free run did there."""
+    fitting: dict[int, int] = {}
+    for rank in pair:
+        if baseline is None or not baseline.repeatable or _due(history, restart, rank, place, baseline) is None:
+            return None
+        due = [tuple(call) for call in baseline.collectives.get(rank, {}).get(place.step, {}).get(place.phase, ())]
+        mine = [tuple(e.data.get(name) for name in _RECORDED) for e in sent[rank] if _is_together(e, place)]
+        fitting[rank] = bool(mine) and due[: len(mine)] == mine
     return rarest(fitting)
 
 
