@@ -98,7 +98,8 @@ def test_the_restart_budget_is_kept(run: Run) -> None:
 @pytest.mark.parametrize(("given", "code"), [("True", 1), ("False", 0), ("signal.SIGTERM", 15)])
 def test_an_exit_code_is_a_whole_number_whatever_it_was_given_as(run: Run, leave: str, given: str, code: int) -> None:
     history = run(f"import signal\n{leave}({given})\n")
-    assert {e.data["code"] for e in history.of(Kind.EXIT, rank=0)} == {code}
+    # Of any rank: the first that leaves with another code than 0 is why the launcher ends the others.
+    assert {e.data["code"] for e in history.of(Kind.EXIT)} == {code}
     assert history.damaged == ()
 
 
