@@ -21,8 +21,8 @@ def unlike_elsewhere(
     """Of two ranks the one whose collectives, where they part, are unlike those of both in other steps.
 
     A skip by one rank and an extra collective by the other look alike, call by call; only what such a step usually
-    holds tells them apart. Where no other step is on record, the fault-free run says how many there should be; where none
-    is like this one, which.
+    holds tells them apart. Where no other step is on record, the fault-free run says how many there should be; where
+    none is like this one, which.
     """
     here = [events[index] for rank, events in sent.items() if rank in pair and index < len(events)]
     first = min(here, key=lambda e: (attempt_of(e), PHASES.index(e.phase)))
