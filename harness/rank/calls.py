@@ -10,7 +10,7 @@ import functools
 import sys
 import threading
 from pathlib import Path
-from types import FrameType
+from types import CodeType, FrameType
 from typing import Any
 
 import torch
@@ -25,6 +25,8 @@ _TRANSFER_FIRST = {"all_gather", "reduce_scatter", "all_to_all", "gather", "scat
 # By number, which is the hash of a ReduceOp: to ask one for its name takes as long as all the rest of a record.
 _REDUCE_OPS: dict[int, str] = {int(op): name for name, op in _C.ReduceOp.RedOpType.__members__.items()}
 _MAIN_THREAD = threading.main_thread().ident  # a fork keeps it
+MAX_LINES = 4096
+_lines: dict[tuple[int, int], tuple[str, CodeType]] = {}
 _OUR_FILES = (str(Path(__file__).parents[1]), "<")
 
 
@@ -56,7 +58,7 @@ def members_of(group: str, operation: str, args: Any, kwargs: Any, faulted: str 
     while frame is not None:
         code = frame.f_code
         if (of := _origin(code.co_filename)) == _SCRIPTS:
-            site = f"{code.co_filename}:{frame.f_lineno}"
+            site = _line(frame)
             break
         first = first or of
         frame = frame.f_back
@@ -138,9 +140,20 @@ def site_of(frame: FrameType | None) -> str | None:
     """``file:line`` of ``frame``, or of the innermost one around it that is the script's."""
     while frame is not None:
         if _origin(frame.f_code.co_filename) == _SCRIPTS:
-            return f"{frame.f_code.co_filename}:{frame.f_lineno}"
+            return _line(frame)
         frame = frame.f_back
     return None
+
+
+def _line(frame: FrameType) -> str:
+    """``file:line`` that it is at. To find the number of a line, Python reads its table of them from the first on."""
+    place = (id(frame.f_code), frame.f_lasti)
+    if (found := _lines.get(place)) is None:
+        if len(_lines) >= MAX_LINES:
+            _lines.clear()
+        # With the code, which may not go: another one would get its identity.
+        found = _lines[place] = f"{frame.f_code.co_filename}:{frame.f_lineno}", frame.f_code
+    return found[0]
 
 
 _OURS, _ASKED, _TORCHS, _SCRIPTS = range(4)
