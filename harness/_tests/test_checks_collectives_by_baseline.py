@@ -14,9 +14,14 @@ from harness.checks import GUARANTEES
 from harness.wire import Kind
 
 
-def skipped_at_once(rank: int, *, sent: int = 0) -> Story:
-    """In step 1 a rank sends ``sent`` gradients, not one, and there is no step 2: what comes next fits nothing."""
+def skipped_at_once(rank: int, *, sent: int = 0, is_second_try: bool = False) -> Story:
+    """In step 1 a rank sends ``sent`` gradients, not one, and there is no step 2: what comes next fits nothing.
+
+    ``is_second_try``: a launch before it ended without a checkpoint, so that it begins like a first one.
+    """
     story = run().start()
+    if is_second_try:
+        story.kill(1).cut_off().start(with_store=True)
     story.step = 1
     for r in range(2):
         for _ in range(sent if r == rank else 1):
@@ -27,10 +32,13 @@ def skipped_at_once(rank: int, *, sent: int = 0) -> Story:
     return story.cut_off()
 
 
+@pytest.mark.parametrize("is_second_try", [False, True])
 @pytest.mark.parametrize("rank", [0, 1])
 @pytest.mark.parametrize(("sent", "how"), [(0, "skipped"), (2, "extra")])
-def test_in_the_first_step_only_the_fault_free_run_knows_who_is_wrong(rank: int, sent: int, how: str) -> None:
-    story = skipped_at_once(rank, sent=sent)
+def test_in_the_first_step_only_the_fault_free_run_knows_who_is_wrong(
+    rank: int, sent: int, how: str, is_second_try: bool
+) -> None:
+    story = skipped_at_once(rank, sent=sent, is_second_try=is_second_try)
     check = GUARANTEES["CollectivesAgree"].check
     found = check(story.history(1), baseline())
     assert (found.outcome, found.rank, found.step, found.operation) == ("invalid", rank, 1, "all_reduce"), found

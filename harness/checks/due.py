@@ -8,7 +8,7 @@ from itertools import pairwise
 from typing import Literal
 
 from harness.checks.ends import ends_of
-from harness.checks.records import failed_restarts
+from harness.checks.records import began_at_zero, failed_restarts
 from harness.checks.sent import BEFORE_UPDATE, POINT_TO_POINT, UNEVEN, canonical, is_in_step
 from harness.history import Baseline, History
 from harness.wire import PHASES, Event, Kind
@@ -60,21 +60,22 @@ def unlike_due(history: History, restart: int, baseline: Baseline | None) -> Owe
     Only of a launch from zero, and only if it failed: a resumed one sends other collectives. Ranks that all leave that
     run's order do something else together; nobody is named for it.
     """
-    is_resumed = restart != 0 or history.plan.start_from is not None
-    if baseline is None or not baseline.repeatable or is_resumed or 0 not in failed_restarts(history):
+    if baseline is None or not baseline.repeatable or restart not in failed_restarts(history):
+        return None
+    if not all(began_at_zero(history, rank, restart) for rank in history.ranks):
         return None
     due = {rank: _due(baseline, rank) for rank in history.ranks}
     orders = [[d.what for d in line] for line in due.values()]
     if not orders or not orders[0] or any(order != orders[0] for order in orders):
         return None
-    ended_ns = _ended_ns(history, due)
+    ended_ns = _ended_ns(history, restart, due)
     parted = []
     for rank in history.ranks:
         # With a dead peer nothing can be kept to any more: a survivor's clean-up is no news.
         until_ns = min((t_ns for other, t_ns in ended_ns.items() if other != rank), default=None)
         done = [
             e
-            for e in history.of((Kind.COLLECTIVE, Kind.UPDATE), rank=rank, restart=0)
+            for e in history.of((Kind.COLLECTIVE, Kind.UPDATE), rank=rank, restart=restart)
             if until_ns is None or e.t_ns <= until_ns
         ]
         if (owed := _first_unlike(done, rank, due[rank])) is not None:
@@ -82,14 +83,14 @@ def unlike_due(history: History, restart: int, baseline: Baseline | None) -> Owe
     return parted[0] if len(parted) == 1 and len(history.ranks) > 1 else None
 
 
-def _ended_ns(history: History, due: Mapping[int, Sequence[Due]]) -> dict[int, int]:
+def _ended_ns(history: History, restart: int, due: Mapping[int, Sequence[Due]]) -> dict[int, int]:
     """Rank -> when it came to an end of its own before its work was done, at the earliest.
 
     What the launcher ended is a consequence; so is a process that aborted inside a collective.
     """
     found = {}
-    for rank, end in ends_of(history, 0).items():
-        sent = [e for e in history.of(Kind.COLLECTIVE, rank=rank, restart=0) if is_in_step(e)]
+    for rank, end in ends_of(history, restart).items():
+        sent = [e for e in history.of(Kind.COLLECTIVE, rank=rank, restart=restart) if is_in_step(e)]
         is_done = end.way == "exit" and end.code == 0 and len(sent) >= len(due[rank])
         is_aborted = end.signal == "SIGABRT" and end.last is not None and end.last.kind == Kind.COLLECTIVE
         if end.at is not None and end.way != "ended" and not is_done and not is_aborted:

@@ -75,6 +75,18 @@ def start_step(history: History, rank: int, restart: int) -> tuple[int, Event] |
     return None
 
 
+def began_at_zero(history: History, rank: int, restart: int) -> bool:
+    """Whether this process began with the first update; of one that did not say, whether it was launched to.
+
+    After a crash before the first save a restart begins like the first launch.
+    """
+    if (first := next(iter(history.of(Kind.UPDATE, rank=rank, restart=restart)), None)) is not None:
+        return first.step == 1
+    if (start := start_step(history, rank, restart)) is not None:
+        return start[0] == 0
+    return restart == 0 and history.plan.start_from is None
+
+
 def unplaced(history: History) -> Event | None:
     """The first state that a job which began with ``start_from`` went on from, and that is of no known step.
 

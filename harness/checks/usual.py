@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Hashable, Iterable
 from typing import Any
 
+from harness.checks.records import began_at_zero
 from harness.checks.sent import Sent, asked, attempt_of, is_in_step
 from harness.checks.vote import rarest
 from harness.history import Baseline, History
@@ -62,8 +63,8 @@ def _unlike_due(
 def _due(history: History, restart: int, rank: int, place: Event, baseline: Baseline | None) -> int | None:
     """How many collectives this rank should send in this step and phase; None if nothing tells."""
     done = [e.step for e in history.of(Kind.UPDATE, rank=rank, restart=restart)]
-    from_zero = done[0] == 1 if done else restart == 0 and history.plan.start_from is None
-    if baseline is not None and rank in baseline.collectives and from_zero and place.phase != "init":
+    is_known = baseline is not None and rank in baseline.collectives and place.phase != "init"
+    if baseline is not None and is_known and began_at_zero(history, rank, restart):
         # A resumed launch sends other collectives in its first steps than the undisturbed one in those steps.
         return len(baseline.collectives[rank].get(place.step, {}).get(place.phase, ()))
     others = [step for step in done if step != place.step]
