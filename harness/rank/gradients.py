@@ -104,7 +104,7 @@ class Gradients:
         self._recorder = recorder
         self._steps = frozenset(steps)
         self._kept: dict[int, _Kept] = {}  # by the batch's identity
-        self._vectors: dict[tuple[str, int], torch.Tensor] = {}
+        self._vectors: dict[tuple[str, int, torch.device], torch.Tensor] = {}
         self._num_recorded = 0
         self._is_done = False  # no later update is to be recorded
         self._error: str | None = None
@@ -252,7 +252,7 @@ class Gradients:
             losses = [_loss(name, given) for name, given in found.items()]
             for number, (name, total, count, weight) in enumerate(losses, start=1):
                 gradients: Any = (None,) * len(parameters)
-                if total.requires_grad:  # else no parameter has a part in it
+                if total.requires_grad and count:  # else no parameter has a part in it
                     gradients = torch.autograd.grad(
                         total, [*parameters.values()], retain_graph=number < len(losses), allow_unused=True
                     )
@@ -265,23 +265,27 @@ class Gradients:
 
     def _sketch(self, parameters: Mapping[str, torch.Tensor], gradients: Any) -> list[list[float]]:
         """(number of parameters, NUM_VECTORS)."""
-        products = [
-            torch.zeros(NUM_VECTORS, dtype=torch.float64)
-            if gradient is None
-            else (self._vectors_of(name, parameter.numel()).to(gradient.device) @ _dense(gradient).flatten()).cpu()
-            for (name, parameter), gradient in zip(parameters.items(), gradients, strict=True)
-        ]
-        found: list[list[float]] = torch.stack(products).tolist() if products else []
+        products: list[torch.Tensor] = []
+        for (name, parameter), gradient in zip(parameters.items(), gradients, strict=True):
+            if gradient is None:
+                products.append(torch.zeros(NUM_VECTORS, dtype=torch.float64, device=parameter.device))
+            else:
+                vectors = self._vectors_of(name, parameter.numel(), gradient.device)
+                products.append(vectors @ _dense(gradient).flatten())
+        if not products:
+            return []
+        # All in one transfer, for which a GPU has to be waited for; a model may lie on several.
+        found: list[list[float]] = torch.stack([one.to(products[0].device) for one in products]).tolist()
         return found
 
-    def _vectors_of(self, name: str, numel: int) -> torch.Tensor:
+    def _vectors_of(self, name: str, numel: int, device: torch.device) -> torch.Tensor:
         """(NUM_VECTORS, numel), float64, the same on all ranks."""
-        if (vectors := self._vectors.get((name, numel))) is None:
+        if (vectors := self._vectors.get((name, numel, device))) is None:
             generator = torch.Generator().manual_seed(zlib.crc32(name.encode()))
             # In float32, for that is drawn several times faster, and any numbers do.
-            vectors = torch.randn(NUM_VECTORS, numel, generator=generator, dtype=torch.float32).double()
+            vectors = torch.randn(NUM_VECTORS, numel, generator=generator, dtype=torch.float32).to(device).double()
             if numel <= MAX_KEPT_NUMEL:
-                self._vectors[name, numel] = vectors
+                self._vectors[name, numel, device] = vectors
         return vectors
 
 
