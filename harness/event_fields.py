@@ -15,6 +15,7 @@ from typing import Any, get_args, get_origin
 
 import msgspec
 
+from harness.quoted import cut
 from harness.wire import Event, Kind
 
 MAX_SHOWN = 60  # characters of a value
@@ -224,8 +225,7 @@ def missing(place: str, name: str, wanted: Any) -> str:
 
 
 def _shown(value: Any) -> str:
-    text = json.dumps(value)
-    return text if len(text) <= MAX_SHOWN else text[: MAX_SHOWN - 3] + "..."
+    return cut(json.dumps(value), MAX_SHOWN)
 
 
 def _named(name: str) -> str:

@@ -20,7 +20,7 @@ import harness.errors as errors
 from harness.allowed import allowed
 from harness.checks import GUARANTEES, Verdict, check_all
 from harness.checks.diagnosis import Cause, diagnose
-from harness.checks.records import ended_well, load_of, start_step
+from harness.checks.records import each, ended_well, load_of, start_step
 from harness.checks.sent import canonical
 from harness.history import Baseline, History
 from harness.plan import Broken, Expect, Plan
@@ -334,4 +334,4 @@ def _wrong_resume(history: History) -> Iterator[_Problem]:
             return
         steps[f"rank {rank}"] = started[0]
     if set(steps.values()) != {wanted}:
-        yield _Problem(f"a resume from step {wanted} is expected, but the ranks went on from {steps}")
+        yield _Problem(f"a resume from step {wanted} is expected, but {each(steps, 'went on from step {}')}")

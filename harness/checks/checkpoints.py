@@ -10,7 +10,7 @@ from pathlib import PurePath
 from harness.checks.base import Verdict, guarantee, invalid, not_applicable, unknown, valid
 from harness.checks.inventories import Entry, brief, inventory_for, newest_complete
 from harness.checks.never_loaded import begun_anew, unloaded_save
-from harness.checks.records import by_rank, listed, load_of, saved_step, start_step, state_of
+from harness.checks.records import by_rank, each, listed, load_of, saved_step, start_step, state_of
 from harness.history import Baseline, History
 from harness.remains import root_of
 from harness.wire import Event, Kind
@@ -102,7 +102,7 @@ def _disagreeing(loads: dict[int, Event]) -> Verdict | None:
     rank = min(given, key=lambda r: (given[r][0] is not None, given[r][0] or 0, r))
     steps = {f"rank {r}": step for r, (step, _) in sorted(given.items())}
     return invalid(
-        f"the ranks were given different checkpoints: {steps}",
+        f"the ranks were given different checkpoints: {each(steps, 'step {}', 'nothing')}",
         loads[rank],
         step=given[rank][0],
         seen={"loaded": steps, "manifests": {f"rank {r}": manifest for r, (_, manifest) in sorted(given.items())}},

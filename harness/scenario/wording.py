@@ -14,6 +14,7 @@ from pydantic import BaseModel, ValidationError
 
 from harness.faults import KINDS, Fault
 from harness.faults.base import At
+from harness.quoted import cut
 from harness.scenario.effects import Effect
 from harness.scenario.gradient import Gradient
 from harness.scenario.metric import Metric
@@ -92,8 +93,7 @@ def either(names: Sequence[object]) -> str:
 
 def shown(value: Any) -> str:
     """``value`` as it may stand in a message: short, and on one line."""
-    text = json.dumps(value, ensure_ascii=False, default=str)
-    return text if len(text) <= _MAX_VALUE_CHARS else text[: _MAX_VALUE_CHARS - 3] + "..."
+    return cut(json.dumps(value, ensure_ascii=False, default=str), _MAX_VALUE_CHARS)
 
 
 def described(cls: type) -> dict[str, str]:
