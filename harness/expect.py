@@ -22,6 +22,7 @@ from harness.checks import GUARANTEES, Verdict, check_all
 from harness.checks.diagnosis import Cause, diagnose
 from harness.checks.records import each, ended_well, load_of, start_step
 from harness.checks.sent import canonical
+from harness.counted import counted
 from harness.history import Baseline, History
 from harness.plan import Broken, Expect, Plan
 from harness.vanished import vanished
@@ -91,7 +92,7 @@ def judge(history: History, baseline: Baseline | None) -> Judgement:
     given = plan.expect
     judgements = [
         _weighed(replace(history, plan=replace(plan, expect=_narrowed(given, outcome))), verdicts, diagnosis, crash)
-        for outcome in allowed(plan, vanished(history, baseline))
+        for outcome in allowed(plan, vanished(history, baseline), counted(history))
     ]
     found = _doubted(next((found for found in judgements if found.outcome == "passed"), judgements[0]), plan, baseline)
     if found.outcome == "passed" and found.doubt:
