@@ -19,7 +19,8 @@ from typing import Any, Literal
 import harness.errors as errors
 from harness.allowed import allowed
 from harness.checks import GUARANTEES, Verdict, check_all
-from harness.checks.diagnosis import Cause, diagnose
+from harness.checks.cause import Cause
+from harness.checks.diagnosis import diagnose
 from harness.checks.records import each, ended_well, load_of, start_step
 from harness.checks.sent import canonical
 from harness.counted import counted

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from harness.checks.base import Outcome, Verdict
-from harness.checks.diagnosis import Cause
+from harness.checks.cause import Cause
 from harness.errors import RecordError
 from harness.expect import Judgement
 from harness.report.stored import load_verdicts, write_report, write_verdicts

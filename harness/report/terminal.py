@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.checks.base import Verdict
-from harness.checks.diagnosis import Cause
+from harness.checks.cause import Cause
 from harness.checks.records import listed
 from harness.expect import Judgement
 from harness.wire import output_path
