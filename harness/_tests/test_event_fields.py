@@ -180,6 +180,33 @@ def test_whether_a_fault_acted_is_told_from_what_must_be_there(fault: Fault, pic
         fault.missing_effect(whole(Kind.FAULT, fault.kind, pick), [*after, *marked])
 
 
+FIRST_FORMAT: dict[Kind, str] = {  # of records that may still be kept somewhere
+    Kind.START: "pid local_rank world_size local_world_size host master_addr master_port device script",
+    Kind.GROUP: "group ranks backend",
+    Kind.LOADER: "loader epoch length",
+    Kind.BATCH: "loader epoch index ids",
+    Kind.LOADER_END: "loader epoch batches",
+    Kind.COLLECTIVE: "group call op reduce_op numel dtype root site",
+    Kind.UPDATE: "params optimizer buffers scaler rng lr ids epoch batches",
+    Kind.STATE: "params optimizer buffers",
+    Kind.SAVE_START: "path",
+    Kind.SAVE_END: "path manifest",
+    Kind.SAVE_ERROR: "path error",
+    Kind.INVENTORY: "root entries why",
+    Kind.LOAD: "path loaded_step manifest candidates",
+    Kind.FAULT: "index fault effect",
+    Kind.EXCEPTION: "type message site in_collective",
+    Kind.EXIT: "code params optimizer buffers",
+}
+
+
+@pytest.mark.parametrize("kind", FIRST_FORMAT)
+def test_what_the_first_records_did_not_have_is_not_required(kind: Kind) -> None:
+    first = FIRST_FORMAT[kind].split()
+    told = event(kind, **{name: sample(FIELDS[kind][name], 1) for name in first})
+    assert [*wrong(kind, [told])] == []
+
+
 def test_each_kind_that_has_fields_is_in_the_tables() -> None:
     assert set(Kind) - set(FIELDS) == {Kind.RENDEZVOUS_START, Kind.RENDEZVOUS_END, Kind.PHASE}
     assert FIELDS.keys() == REQUIRED.keys()
