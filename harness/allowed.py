@@ -21,11 +21,12 @@ from harness.faults.base import UNLIKE_THE_BASELINE, CollectiveFault, Finding
 from harness.plan import Broken, Expect, Plan
 
 
-def allowed(plan: Plan, vanished: Collection[int] = ()) -> tuple[Expect, ...]:
+def allowed(plan: Plan, vanished: Collection[int] = (), counted: Collection[int] = ()) -> tuple[Expect, ...]:
     """The outcomes of which one must be seen, the most likely first; never empty.
 
     Args:
         vanished: indices of the faults of which the records show that nothing came (``harness.vanished``).
+        counted: indices of those whose rank the records tell by themselves (``harness.counted``).
     """
     if not plan.faults:
         return (Expect(outcome="clean"),)
@@ -34,7 +35,7 @@ def allowed(plan: Plan, vanished: Collection[int] = ()) -> tuple[Expect, ...]:
     )
     found: list[Expect] = []
     for index, fault in lasting:
-        found += [_detected(plan, fault, finding) for finding in fault.findings]
+        found += [_detected(plan, fault, finding, is_counted=index in counted) for finding in fault.findings]
         if fault.may_end_it_first:
             found.append(_ended_by_it(plan))
         if _needs_the_end(fault) and not _ends_well(plan):
@@ -84,11 +85,11 @@ def _ends_well(plan: Plan) -> bool:
     return all(outcome.outcome != "stops" for outcome in _survives(plan))
 
 
-def _detected(plan: Plan, fault: Fault, finding: Finding) -> Expect:
+def _detected(plan: Plan, fault: Fault, finding: Finding, *, is_counted: bool) -> Expect:
     targets = fault.targets(plan.ranks)
     is_one = len(targets) == 1 and plan.ranks > 1
-    # Between two ranks that start again nothing may tell: DDP lays its buckets out anew.
-    is_told = not (isinstance(fault, CollectiveFault) and plan.ranks == 2 and fault.at.restart > 0)
+    # Between two ranks that start again nothing else may tell: DDP lays its buckets out anew.
+    is_told = is_counted or not (isinstance(fault, CollectiveFault) and plan.ranks == 2 and fault.at.restart > 0)
     broken = Broken(
         guarantee=finding.guarantee,
         rank=targets[0] if finding.names_rank and is_one and is_told else None,

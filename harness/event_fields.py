@@ -1,19 +1,21 @@
-"""Which types the fields of each kind of event have, and a sentence for one that has another.
+"""Which fields each kind of event must have, which types its fields have, and a sentence for one that is otherwise.
 
 What they mean is written down at ``harness.wire.Kind``. Fields that are not named here may be anything, as may those of
-kinds that are not: a newer rank side may know more. That a field is not there is no matter of types.
+kinds that are not: a newer rank side may know more.
 """
 
 from __future__ import annotations
 
+import functools
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from types import GenericAlias
-from typing import Any
+from types import GenericAlias, NoneType, UnionType
+from typing import Any, get_args, get_origin
 
 import msgspec
 
+from harness.quoted import cut
 from harness.wire import Event, Kind
 
 MAX_SHOWN = 60  # characters of a value
@@ -100,11 +102,58 @@ FIELDS: Mapping[Kind, Fields] = {
     | {"code": int, "returned": dict[str, Returned], "at_once": bool}
     | {"magnitudes": list[tuple[str, int, float, float]], "threads": list[str], "sources": list[str]},
 }
-_EVENTS: Mapping[str, Any] = {
-    kind: msgspec.defstruct(kind.name, [(name, wanted, None) for name, wanted in fields.items()])
-    for kind, fields in FIELDS.items()
+# What the checks read of every event of a kind: without it they could say nothing. All other fields may be missing: an
+# older rank side did not know them, or there was nothing to say.
+REQUIRED: Mapping[Kind, str] = {
+    Kind.START: "pid",
+    Kind.GROUP: "group ranks",
+    Kind.LOADER: "loader length",
+    Kind.BATCH: "loader epoch index ids",
+    Kind.LOADER_END: "loader epoch batches",
+    Kind.COLLECTIVE: "group op numel",
+    Kind.METRIC: "value problem",
+    Kind.UPDATE: "params optimizer buffers rng lr ids epoch batches",
+    Kind.SKIPPED: "ids batches",
+    Kind.GRADIENT: "device names numel applied norm parts",
+    Kind.STATE: "params optimizer buffers",
+    Kind.SAVE_START: "path",
+    Kind.SAVE_END: "path",
+    Kind.SAVE_ERROR: "path error",
+    Kind.LOAD_ERROR: "error",
+    Kind.INVENTORY: "root entries",
+    Kind.LOAD: "path loaded_step",
+    Kind.FOREIGN_SAVE: "path",
+    Kind.FOREIGN_LOAD: "path",
+    Kind.SHM: "name",
+    Kind.FAULT: "index fault",
+    Kind.EFFECT: "index fault",
+    Kind.EXCEPTION: "type message in_collective",
+    Kind.EXIT: "code",
 }
-_LISTS: Mapping[str, Any] = {kind: GenericAlias(list, (event,)) for kind, event in _EVENTS.items()}
+# ... beside it of the events of some faults.
+OF_FAULT: Mapping[tuple[Kind, str], str] = {
+    (Kind.FAULT, "short_loader"): "epoch length",
+    (Kind.FAULT, "torn"): "effect part_bytes size_bytes",
+    (Kind.EFFECT, "abort_group"): "connections communicators",
+    (Kind.EFFECT, "change_reduction"): "before after",
+    (Kind.EFFECT, "corrupt_collective"): "tensor elements",
+    (Kind.EFFECT, "corrupt_sample"): "tensors elements",
+    (Kind.EFFECT, "damage_file"): "before after",
+    (Kind.EFFECT, "delay_collective"): "waited_s",
+    (Kind.EFFECT, "drift_buffer"): "tensor elements",
+    (Kind.EFFECT, "flip_bit"): "tensor elements",
+    (Kind.EFFECT, "lose_batch"): "lost",
+    (Kind.EFFECT, "move_latest"): "before after",
+    (Kind.EFFECT, "nan_batch"): "tensors elements",
+    (Kind.EFFECT, "overflow"): "gradients",
+    (Kind.EFFECT, "repeat_batch"): "is_repeated repeated",
+    (Kind.EFFECT, "retype_collective"): "before after",
+    (Kind.EFFECT, "scale_lr"): "lr usual",
+    (Kind.EFFECT, "skip_update"): "params",
+    (Kind.EFFECT, "stalled_read"): "stalled_s",
+    (Kind.EFFECT, "straggle"): "waited_s",
+}
+_DIFFERING = {Kind.FAULT, Kind.EFFECT, Kind.GRADIENT, Kind.EXIT}  # not each of these must have the same
 
 _WORDS = {
     "int": "a whole number",
@@ -115,15 +164,41 @@ _WORDS = {
     "object": "an object",
     "null": "null",
 }
+_KINDS: Mapping[Any, str] = {int: "int", float: "float", str: "str", bool: "bool", list: "array", dict: "object"}
 
 
-def mistyped(kind: str, events: Sequence[Event]) -> Iterator[tuple[Event, str]]:
-    """Each of these events, all of one kind, that has a field of another type, and what is wrong with it."""
-    # All in one call: it takes half a microsecond for each.
-    if kind in _LISTS and _problem([event.data for event in events], _LISTS[kind]) is not None:
-        for event in events:
-            if said := _problem(event.data, _EVENTS[kind]):
-                yield event, _sentence(kind, event.data, said)
+def wrong(kind: str, events: Sequence[Event]) -> Iterator[tuple[Event, str]]:
+    """Each of these events, all of one kind, that lacks a field or has one of another type, and what is wrong."""
+    if kind not in FIELDS:
+        return
+    known = Kind(kind)
+    if known not in _DIFFERING:
+        # All in one call: it takes half a microsecond for each.
+        wanted = GenericAlias(list, (_struct(known, REQUIRED[known]),))
+        if _problem([event.data for event in events], wanted) is None:
+            return
+    for event in events:
+        if (said := _problem(event.data, _struct(known, _needed(known, event.data)))) is not None:
+            yield event, _sentence(known, event.data, said)
+
+
+def _needed(kind: Kind, data: Mapping[str, Any]) -> str:
+    """The fields that this event must have."""
+    usual = REQUIRED[kind]
+    if kind in (Kind.FAULT, Kind.EFFECT) and "problem" not in data:  # which says why there is no more
+        return f"{usual} {OF_FAULT.get((kind, str(data.get('fault'))), '')}"
+    if kind is Kind.GRADIENT and "error" in data:
+        return "error"
+    if kind is Kind.EXIT and "params" in data:  # of a script that had a model
+        return f"{usual} params optimizer buffers"
+    return usual
+
+
+@functools.cache
+def _struct(kind: Kind, needed: str) -> Any:
+    must = needed.split()
+    fields: list[Any] = [(n, wanted) if n in must else (n, wanted, None) for n, wanted in FIELDS[kind].items()]
+    return msgspec.defstruct(kind.name, fields, kw_only=True)
 
 
 def _problem(value: Any, wanted: Any) -> str | None:
@@ -142,17 +217,25 @@ def must_be(place: str, value: Any, types: str, more: str = "") -> str:
     return f"{place} is {_shown(value)}; it must be {' or '.join(map(_named, types.split(' | ')))}{more}"
 
 
+def missing(place: str, name: str, wanted: Any) -> str:
+    """What is wrong with an event that has no such field; ``wanted`` is its type."""
+    kinds = get_args(wanted) if isinstance(wanted, UnionType) else (wanted,)
+    words = ["null" if kind is NoneType else _KINDS[get_origin(kind) or kind] for kind in kinds]
+    return f"{place} has no {name}; it must be there: {' or '.join(map(_named, words))}"
+
+
 def _shown(value: Any) -> str:
-    text = json.dumps(value)
-    return text if len(text) <= MAX_SHOWN else text[: MAX_SHOWN - 3] + "..."
+    return cut(json.dumps(value), MAX_SHOWN)
 
 
 def _named(name: str) -> str:
     return _WORDS.get(name, name)
 
 
-def _sentence(kind: str, data: Mapping[str, Any], said: str) -> str:
+def _sentence(kind: Kind, data: Mapping[str, Any], said: str) -> str:
     """What msgspec says of it, in this project's words: "Expected `int | null`, got `str` - at `$.step`"."""
+    if found := re.fullmatch(r"Object missing required field `([^`]*)`", said):
+        return missing(f"this {kind} event", found[1], FIELDS[kind][found[1]])
     what, _, path = said.removesuffix("`").partition(" - at `$.")
     value: Any = data
     for name, place in re.findall(r"(\w+)|\[(\d+)\]", path.partition("[...]")[0]):

@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from harness.event_fields import mistyped, must_be
+from harness.event_fields import missing, must_be, wrong
 from harness.events import VIEWS, Place, Process, T, Views, order
 from harness.wire import Event, Kind
 
@@ -25,6 +25,7 @@ OF_EVERY_UPDATE = frozenset(
     (Kind.PHASE, Kind.BATCH, Kind.COLLECTIVE, Kind.UPDATE, Kind.SKIPPED, Kind.GRADIENT, Kind.SHM)
 )
 
+_OF_ALL: Mapping[str, type] = {"t": int, "kind": str, "step": int, "phase": str}
 _NUMBER = "(0|[1-9][0-9]{0,8})"
 _OF_PROCESS = re.compile(
     rf"rank-{_NUMBER}/(?:events-{_NUMBER}\.jsonl|(?:stacks|stdout|stderr)-{_NUMBER}\.txt|flight-{_NUMBER}\.json)"
@@ -139,11 +140,11 @@ def _read(path: Path, rank: int, restart: int, damaged: list[str]) -> Process:
     where = f"{path.parent.name}/{path.name}"
     events = sorted(_events(path, where, rank, restart, damaged), key=lambda event: event.t_ns)  # stable: then by seq
     process = Process(rank, restart, events)
-    wrong = {event.seq: said for each in process.by_kind.items() for event, said in mistyped(*each)}
-    if not wrong:
+    found = {event.seq: said for each in process.by_kind.items() for event, said in wrong(*each)}
+    if not found:
         return process
-    damaged.extend(f"{where}:{seq}: {said}" for seq, said in sorted(wrong.items()))
-    return Process(rank, restart, [event for event in events if event.seq not in wrong])
+    damaged.extend(f"{where}:{seq}: {said}" for seq, said in sorted(found.items()))
+    return Process(rank, restart, [event for event in events if event.seq not in found])
 
 
 def _events(path: Path, where: str, rank: int, restart: int, damaged: list[str]) -> Iterator[Event]:
@@ -157,7 +158,8 @@ def _events(path: Path, where: str, rank: int, restart: int, damaged: list[str])
         try:
             yield _event(rank, restart, seq, json.loads(raw) if isinstance(raw, bytes) else raw)
         except UNREADABLE as error:
-            said = f"this event has no {error.args[0]}" if isinstance(error, KeyError) else error
+            name = error.args[0] if isinstance(error, KeyError) else None
+            said = error if name is None else missing("this event", name, _OF_ALL[name])
             damaged.append(f"{where}:{seq}: {said}")
     if last and not newline:
         damaged.append(f"{where}:1: the only line is torn")
@@ -182,8 +184,8 @@ def _event(rank: int, restart: int, seq: int, raw: Any) -> Event:
         raise TypeError(f"an event is an object, not {type(raw).__name__}")
     t_ns, kind, step, phase = raw.pop("t"), raw.pop("kind"), raw.pop("step"), raw.pop("phase")
     if not (type(t_ns) is int and type(kind) is str and type(step) is int and type(phase) is str):
-        told = {"t": (t_ns, int), "kind": (kind, str), "step": (step, int), "phase": (phase, str)}
-        name, (value, wanted) = next((name, pair) for name, pair in told.items() if type(pair[0]) is not pair[1])
+        told = zip(_OF_ALL.items(), (t_ns, kind, step, phase), strict=True)
+        name, value, wanted = next((name, value, of) for (name, of), value in told if type(value) is not of)
         raise TypeError(must_be(f"{name} of this event", value, wanted.__name__))
     event = _new(Event)
     _rank(event, rank)

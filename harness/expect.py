@@ -19,9 +19,11 @@ from typing import Any, Literal
 import harness.errors as errors
 from harness.allowed import allowed
 from harness.checks import GUARANTEES, Verdict, check_all
-from harness.checks.diagnosis import Cause, diagnose
-from harness.checks.records import ended_well, load_of, start_step
+from harness.checks.cause import Cause
+from harness.checks.diagnosis import diagnose
+from harness.checks.records import each, ended_well, load_of, start_step
 from harness.checks.sent import canonical
+from harness.counted import counted
 from harness.history import Baseline, History
 from harness.plan import Broken, Expect, Plan
 from harness.vanished import vanished
@@ -91,7 +93,7 @@ def judge(history: History, baseline: Baseline | None) -> Judgement:
     given = plan.expect
     judgements = [
         _weighed(replace(history, plan=replace(plan, expect=_narrowed(given, outcome))), verdicts, diagnosis, crash)
-        for outcome in allowed(plan, vanished(history, baseline))
+        for outcome in allowed(plan, vanished(history, baseline), counted(history))
     ]
     found = _doubted(next((found for found in judgements if found.outcome == "passed"), judgements[0]), plan, baseline)
     if found.outcome == "passed" and found.doubt:
@@ -334,4 +336,4 @@ def _wrong_resume(history: History) -> Iterator[_Problem]:
             return
         steps[f"rank {rank}"] = started[0]
     if set(steps.values()) != {wanted}:
-        yield _Problem(f"a resume from step {wanted} is expected, but the ranks went on from {steps}")
+        yield _Problem(f"a resume from step {wanted} is expected, but {each(steps, 'went on from step {}')}")

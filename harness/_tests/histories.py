@@ -8,6 +8,7 @@ depend on the step alone (``params-7``), as they would in a job that repeats its
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, Self
@@ -20,6 +21,7 @@ from harness.wire import Event, Kind
 
 EPOCH = 6  # updates of an epoch
 BATCH = 2  # samples of a batch
+RAW = re.compile(r"[\[{(]['\d]|None")  # in a message: what Python prints of its own lists and tables
 DIGESTS = ("params", "optimizer", "buffers")
 
 

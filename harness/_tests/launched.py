@@ -26,6 +26,20 @@ def show(**values):
     print(json.dumps(values), flush=True)
 """
 
+# Of a script with a model and an optimizer, whose first argument is a directory; a save replaces what is at ``path``.
+RESUME = """
+path = os.path.join(sys.argv[1], "last.pt")
+os.makedirs(sys.argv[1], exist_ok=True)
+done = 0
+if os.path.exists(path):
+    saved = torch.load(path, weights_only=True)
+    model.load_state_dict(saved["model"]); optimizer.load_state_dict(saved["optimizer"]); done = saved["done"]
+"""
+SAVE = """
+        state = {"model": model.state_dict(), "optimizer": optimizer.state_dict(), "done": done}
+        torch.save(state, path + ".new"); os.replace(path + ".new", path)
+"""
+
 Run = Callable[..., History]
 
 

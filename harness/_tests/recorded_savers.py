@@ -127,6 +127,14 @@ def unlike(found: Sequence[str], expected: Sequence[str]) -> list[tuple[str, str
     return [(words, wanted) for words, wanted in pairs if words != wanted and not re.fullmatch(wanted, words)]
 
 
+def check_operations(recording: Recording, operations: Sequence[str] | None) -> None:
+    """One save was recorded without problems, and did this; None: no matter what."""
+    assert recording.problems == ()  # among others: the tree that they make is the one on the disk
+    assert [op.kind for op in recording.operations[:: len(recording.operations) - 1]] == [Kind.BEGIN, Kind.ACK]
+    if operations is not None:
+        assert unlike(done(recording), operations) == []
+
+
 def knows(recording: Recording, who: str, what: str) -> bool:
     """Whether the operation on path ``who`` has certainly happened after that on path ``what``."""
     by_path = {op.path: op for op in recording.operations}

@@ -11,12 +11,17 @@ from pathlib import Path
 import pytest
 
 from harness._tests.chaos_ground import ground, rich_ground, saved
+from harness.chaos import draw as chaos_draw
 from harness.chaos.budget import numbers
 from harness.chaos.draw import _failpoint, draw, rng_of
 from harness.chaos.job import Ground, JobSource, job_of, make_job, workloads
 from harness.chaos.place import phase_of
 from harness.errors import ScenarioError
-from harness.faults import KINDS
+from harness.faults import KINDS, At, Fault
+from harness.faults.corrupt_sample import CorruptSample
+from harness.faults.damage_file import DamageFile
+from harness.faults.kill import Kill
+from harness.faults.move_latest import MoveLatest
 from harness.scenario import Scenario, load_scenario
 from harness.scenario.rules import problems
 from harness.wire import PHASES
@@ -96,6 +101,30 @@ def test_where_the_oldest_checkpoint_goes_is_acted_on_in_a_first_launch_alone(re
     here, rng = rich_ground(make_job(workload="ddp_mlp", ranks=2, steps=8, save_every=2)), rng_of(3, 0)
     at = [_failpoint(rng, [8], here, restart, is_torn=False) for _ in range(FEWER)]
     assert any(".retention." in str(place and place.failpoint) for place in at) == is_acted_on
+
+
+RETIRING, PUBLISHING = ("ckpt.retention.rename:before", "ckpt.publish.rename:before")
+
+
+@pytest.mark.parametrize(
+    ("early", "failpoint", "may_come"),
+    [
+        pytest.param(DamageFile(rank=0, at=At(step=5, phase="forward"), file="model.pt"), RETIRING, False, id="damage"),
+        pytest.param(MoveLatest(rank=0, at=At(step=5, phase="forward")), RETIRING, False, id="latest moved"),
+        pytest.param(MoveLatest(rank=0, at=At(step=5, phase="forward")), PUBLISHING, True, id="no end of an old one"),
+        pytest.param(CorruptSample(rank=0, at=At(step=5)), RETIRING, True, id="a fault that touches no file"),
+    ],
+)
+def test_nothing_is_damaged_before_the_end_of_a_launch_at_that_of_an_old_checkpoint(
+    early: Fault, failpoint: str, may_come: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A damaged one is not counted among those that are kept: none may have to go, and the end would never be met."""
+    end = Kill(rank=0, at=At(step=8, failpoint=failpoint))
+    monkeypatch.setattr(chaos_draw, "_draw_one", lambda _r, _g, _l, ends, **_: end if "always" in ends else early)
+    here = rich_ground(make_job(workload="ddp_mlp", ranks=2, steps=8, save_every=2))
+    drawn = [[*chaos_draw._faults(rng_of(3, n), here, 0, 1)] for n in range(100)]
+    assert all(faults[-1] is end for faults in drawn)
+    assert any(early in faults for faults in drawn) == may_come
 
 
 def test_files_are_damaged_while_no_rank_writes_any() -> None:

@@ -82,6 +82,8 @@ def test_a_night_passes_with_its_canary_found_and_keeps_no_run_that_passed(store
     assert [result["number"] for result in report["results"]] == sorted(trial.number for trial in night.trials)
     (told,) = report["chaos"]
     assert told["outcome"] == "passed"
+    drawn = sum(len(trial.scenario.faults) for trial in night.trials if trial.scenario is not None)
+    assert any(line.startswith(f"faults: {drawn} drawn, {drawn} fired") for line in summary(night))
     places = [
         (fault["kind"], fault["phase"], result["workload"])
         for result in report["results"]

@@ -10,11 +10,12 @@ import pytest
 from harness._tests.chaos_ground import rich_ground
 from harness.chaos.draw import draw
 from harness.chaos.job import job_of
-from harness.chaos.shrink import shrink, smaller
+from harness.chaos.shrink import fewer_faults, plainer, shrink
 from harness.chaos.write import write_scenario
 from harness.errors import ScenarioError
 from harness.faults import At, Fault
 from harness.faults.corrupt_sample import CorruptSample
+from harness.faults.exit import Exit
 from harness.faults.flip_bit import FlipBit
 from harness.faults.kill import Kill
 from harness.faults.raise_ import Raise
@@ -94,15 +95,47 @@ def test_the_planted_minimum_is_found(name: str) -> None:
     assert found.model_dump() == minimum.model_dump()
 
 
-def test_one_fault_of_three_is_found_before_anything_else_is_tried() -> None:
+def test_each_fault_alone_is_tried_first_then_a_plain_kill_then_pairs_and_ranks_last() -> None:
     asked: list[Scenario] = []
 
-    def fails(candidate: Scenario) -> bool:
+    def never(candidate: Scenario) -> bool:
         asked.append(candidate)
-        return has("flip_bit")(candidate)
+        return False
 
-    shrink(ALL_THREE, fails, lambda: len(asked) < 4)
-    assert [len(candidate.faults) for candidate in asked] == [0, 1, 1, 1]
+    shrink(ALL_THREE, never)
+    kinds = [[fault.kind for fault in candidate.faults] for candidate in asked[:9]]
+    alone = [[], ["kill"], ["torn"], ["flip_bit"], ["kill"], ["kill"]]
+    assert kinds == [*alone, ["kill", "torn"], ["kill", "flip_bit"], ["torn", "flip_bit"]]
+    assert [candidate.faults[0].at.step for candidate in asked[4:6]] == [9, 10]  # of the kill, made plain; of the torn
+    assert {len(candidate.faults) for candidate in asked[9:]} == {3}
+
+
+def test_of_faults_none_of_which_alone_will_do_one_plain_kill_is_left_if_that_does() -> None:
+    """What it takes is a rank that is gone in the middle of an update: a torn save alone is no such thing."""
+
+    def fails(candidate: Scenario) -> bool:
+        ends = [fault for fault in candidate.faults if fault.at.phase == "backward" and fault.kind in ("kill", "exit")]
+        return any(fault.kind == "kill" for fault in ends) or len(candidate.faults) == 3
+
+    found = shrink(scenario(Exit(rank=1, at=At(step=9, phase="forward")), SECOND, THIRD), fails)
+    assert [(fault.kind, fault.rank) for fault in found.faults] == [("kill", 1)]
+
+
+def test_what_a_smaller_job_does_not_need_is_taken_out_at_the_end() -> None:
+    found = shrink(ALL_THREE, lambda s: len(s.faults) == 3 if s.ranks > 2 else has("torn")(s))
+    assert (found.ranks, [fault.kind for fault in found.faults]) == (2, ["torn"])
+
+
+def test_faults_are_not_tried_apart_again_with_each_step_that_makes_the_job_smaller() -> None:
+    num_asked = 0
+
+    def fails(candidate: Scenario) -> bool:
+        nonlocal num_asked
+        num_asked += 1
+        return len(candidate.faults) == 3
+
+    shrink(ALL_THREE, fails)
+    assert num_asked < 40
 
 
 def test_what_cannot_be_made_smaller_stays_and_no_time_means_no_run() -> None:
@@ -120,7 +153,7 @@ def test_only_what_may_be_run_is_tried_and_nothing_twice() -> None:
 
     shrink(ALL_THREE, fails)
     assert len(asked) == len(set(asked))
-    assert all(candidate != ALL_THREE for candidate in smaller(ALL_THREE))
+    assert all(candidate != ALL_THREE for candidate in (*fewer_faults(ALL_THREE), *plainer(ALL_THREE)))
 
 
 def test_what_is_written_is_read_back_as_the_same(tmp_path: Path) -> None:

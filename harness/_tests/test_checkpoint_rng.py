@@ -59,7 +59,7 @@ def test_a_taken_state_does_not_follow_the_live_one() -> None:
 
 def test_a_state_of_more_devices_than_there_are_is_refused() -> None:
     state = rng_state() | {"cuda": {97: torch.zeros(16, dtype=torch.uint8), 98: torch.zeros(16, dtype=torch.uint8)}}
-    with pytest.raises(ValueError, match=r"CUDA devices \[97, 98\]"):
+    with pytest.raises(ValueError, match=r"CUDA devices 97, 98,"):
         set_rng_state(state)
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from harness._tests.histories import Story, run
+from harness._tests.histories import RAW, Story, run
 from harness.checkpoint.judge import Entry
 from harness.checkpoint.store import CheckpointStore
 from harness.checks import GUARANTEES
@@ -117,6 +117,12 @@ PLANTED: list[tuple[str, str, Tell, tuple[int | None, int]]] = [
 def test_planted(name: str, tell: Tell, place: tuple[int | None, int]) -> None:
     found = verdict(name, tell())
     assert (found.outcome, (found.rank, found.step)) == ("invalid", place), found
+    assert not RAW.search(found.reason), found.reason
+
+
+def test_ranks_that_were_given_different_checkpoints_are_told_apart_in_words() -> None:
+    found = verdict("NewestCompleteLoads", load_of_rank(resumed(crashed(), 10), 1, None))
+    assert found.reason == "the ranks were given different checkpoints: rank 0 step 10, rank 1 nothing"
 
 
 HEALTHY: list[tuple[str, Tell, set[str]]] = [

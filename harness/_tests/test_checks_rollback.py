@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from harness._tests.histories import Story, baseline, digests, run
+from harness._tests.histories import RAW, Story, baseline, digests, run
 from harness.checks import GUARANTEES
 from harness.history import Baseline
 from harness.wire import Kind
@@ -77,6 +77,7 @@ def test_a_rollback_that_is_not_exact(name: str) -> None:
     found = verdict("RollbackExact", tell())
     expected = "unknown" if "beyond" in name else "invalid"
     assert (found.outcome, (found.rank, found.step)) == (expected, place if expected == "invalid" else (0, 0)), found
+    assert not RAW.search(found.reason), found.reason
 
 
 EXACT: dict[str, Tell] = {

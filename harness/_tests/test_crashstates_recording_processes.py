@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from harness._tests.recorded_savers import done, recording_of, unlike
-from harness.crashstates.operation import Kind
+from harness._tests.recorded_savers import check_operations, recording_of
 from harness.crashstates.record.tracing import why_unavailable
 
 trouble = why_unavailable()
@@ -128,8 +127,4 @@ pytestmark = pytest.mark.skipif(trouble is not None, reason=str(trouble))
     ],
 )
 def test_the_operations_of_a_save(tmp_path: Path, body: str, operations: list[str] | None) -> None:
-    recording = recording_of(tmp_path, body)
-    assert recording.problems == ()  # among others: the tree that they make is the one on the disk
-    assert [op.kind for op in recording.operations[:: len(recording.operations) - 1]] == [Kind.BEGIN, Kind.ACK]
-    if operations is not None:
-        assert unlike(done(recording), operations) == []
+    check_operations(recording_of(tmp_path, body), operations)

@@ -8,11 +8,13 @@ from pathlib import Path
 
 import pytest
 
+import harness.event_files
 import harness.history
 from harness._tests.histories import Story, baseline, digests, run
 from harness._tests.stored_runs import killed_and_recovered, write_history
 from harness.checks.sent import calls
 from harness.event_files import read_processes
+from harness.events import VIEWS, Process
 from harness.expect import judge
 from harness.faults import At
 from harness.faults.kill import Kill
@@ -82,7 +84,7 @@ STORIES: dict[str, Callable[[], Story]] = {
     "one rank has other parameters after an update": one_has_other_parameters,
     "one rank uses a sample again": one_uses_a_sample_again,
     "one rank leaves an update out": one_leaves_an_update_out,
-    "a check cannot read an update": one_has_an_update_without_batches,
+    "an update lacks a field": one_has_an_update_without_batches,
     "one rank left no record": one_is_silent,
     "a rank is killed and all resume": resumed,
 }
@@ -107,10 +109,17 @@ def _without_traceback(verdict: dict[str, object]) -> str:
     return json.dumps({**verdict, "seen": {k: v for k, v in verdict["seen"].items() if k != "traceback"}})  # type: ignore[attr-defined]
 
 
-def test_a_check_that_cannot_read_a_record_spoils_no_other(tmp_path: Path, large: Callable[[Path], History]) -> None:
-    run_dir = write_history(one_has_an_update_without_batches().history(), tmp_path / "run")
-    verdicts = {v.guarantee: v for v in judge(large(run_dir), None).verdicts}
-    assert "crashed: KeyError: 'batches'" in verdicts["SamplesOnce"].reason
+def test_a_view_that_cannot_be_made_of_a_record_spoils_no_other(
+    tmp_path: Path, large: Callable[[Path], History], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(process: Process) -> tuple[int]:
+        return (process.of(Kind.UPDATE)[4].data["newer"],)
+
+    monkeypatch.setattr(harness.event_files, "VIEWS", [broken, *VIEWS])
+    history = large(write_history(healthy().history(), tmp_path / "run"))
+    with pytest.raises(KeyError, match="newer"):
+        history.each(broken)
+    verdicts = {v.guarantee: v for v in judge(history, None).verdicts}
     assert verdicts["ReplicasAgree"].outcome == verdicts["CollectivesAgree"].outcome == "valid"
 
 

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from harness.baseline import load_baseline
-from harness.checks.diagnosis import Cause, diagnose
+from harness.checks.cause import Cause
+from harness.checks.diagnosis import diagnose
 from harness.history import load_history
 from harness.plan import make_plan
 from harness.run import Result, Session

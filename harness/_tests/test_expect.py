@@ -123,7 +123,7 @@ FAILS: dict[str, tuple[Tell, int, str]] = {
     "a resume from another step": (
         lambda: recovering(wanted=Expect(outcome="recovers", resume_step=4)),
         0,
-        "a resume from step 4 is expected",
+        "a resume from step 4 is expected, but rank 0 went on from step 5, rank 1 went on from step 5",
     ),
     "another number of restarts": (
         lambda: recovering(wanted=Expect(outcome="recovers", restarts=2)),

@@ -94,7 +94,7 @@ UNPROVED: dict[str, tuple[Fault, list[Event], str]] = {
     "no update, but not on record": (SkipUpdate(rank=1), [update()], "nothing is on record"),
     "a learning rate of zero": (ScaleLr(rank=1, factor=2.0), [effect(usual=[0.0], lr=[0.0])], "changes nothing"),
     "a learning rate that the update did not have": (
-        ScaleLr(rank=1, factor=2.0), [effect(usual=[0.1], lr=[0.2]), update(lr=0.1)], "made with [0.1], not [0.2]"),
+        ScaleLr(rank=1, factor=2.0), [effect(usual=[0.1], lr=[0.2]), update(lr=0.1)], "made with 0.1, not 0.2"),
     "a learning rate, but not on record": (ScaleLr(rank=1, factor=2.0), [update()], "nothing is on record"),
     "a bit of no such tensor": (FlipBit(rank=1), [effect(problem="there is no x")], "there is no x"),
     "a bit that is as it was": (

@@ -74,7 +74,7 @@ LINES: dict[str, tuple[bytes, str]] = {
         b'{"t":1,"kind":"phase","step":1,"phase":2}',
         "phase of this event is 2; it must be text",
     ),
-    "no kind": (b'{"t":1,"step":1,"phase":"init"}', "this event has no kind"),
+    "no kind": (b'{"t":1,"step":1,"phase":"init"}', "this event has no kind; it must be there: text"),
     "brackets without end": (b"[" * 200_000, "recursion"),
     "no UTF-8": (b"\xff\xfe\x80", "codec"),
     "half a line": (b'{"t":1,"ki', "Unterminated string"),

@@ -99,6 +99,20 @@ def test_a_bad_file_lists_all_its_problems_and_no_traceback(repository: Reposito
     result.assert_outcomes(errors=1)
 
 
+CURE = "*no test is run while a file is refused: mend it, or give --continue-on-collection-errors as well"
+
+
+def test_a_bad_file_says_how_to_run_the_others_all_the_same(repository: Repository) -> None:
+    repository.scenario("good", "holds")
+    repository.write("scenarios/bad.toml", 'workload = "ddp_mpl"\n[expect]\noutcome = "clean"\n')
+    result = repository.run()
+    result.stdout.fnmatch_lines(["*bad.toml:1:*ddp_mlp*", CURE])
+    result.assert_outcomes(errors=1)
+    result = repository.run("--continue-on-collection-errors")
+    result.stdout.no_fnmatch_line(CURE)
+    result.assert_outcomes(errors=1, passed=1)
+
+
 # --------------------------------------------------------------------------------------------------------- outcomes
 
 

@@ -106,6 +106,32 @@ def test_a_flipped_bit_shows_after_that_update(run: Run, fields: dict[str, Any],
     assert proof(history) is None
 
 
+KEEPS = """
+class Keeps(torch.optim.AdamW):
+    def step(self, closure=None):
+        super().step(closure)
+        for group in self.param_groups:
+            for p in group["params"]:
+                self.state[p].setdefault("history", []).append(p.grad.clone())
+                self.state[p].setdefault("blocks", {"row": (torch.ones(2), 3)})
+        self.state.setdefault("all", {"norm": torch.ones(1)})
+"""
+INNER = {
+    "the second gradient of a history": "history[1]",
+    "a tensor in a tuple in a table": "blocks['row'][0]",
+    "what is kept beside all parameters": "all['norm']",
+}
+
+
+@pytest.mark.parametrize("name", INNER.values(), ids=INNER)
+def test_a_flipped_bit_in_a_container_of_an_optimizer_shows_after_that_update(run: Run, name: str) -> None:
+    text = KEEPS + TRAIN.format(dtype="torch.float32").replace("torch.optim.AdamW(", "Keeps(")
+    history = run(text, FlipBit(rank=1, at=AT_2, part="optimizer", name=name, bit=31))
+    assert first_other(updates(history, "optimizer"), updates(history, "optimizer", rank=0)) == 2
+    assert effect(history)["tensor"] == f"optimizer {name}"
+    assert proof(history) is None
+
+
 @pytest.mark.parametrize(("dtype", "bit"), [("torch.bfloat16", 15), ("torch.float64", 63), ("torch.float64", 52)])
 def test_the_bits_of_other_types(run: Run, dtype: str, bit: int) -> None:
     history = train(run, FlipBit(rank=1, at=AT_2, bit=bit), dtype=dtype)

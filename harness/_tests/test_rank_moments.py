@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import nn
 
-from harness._tests.launched import Run
+from harness._tests.launched import RESUME, SAVE, Run
 from harness._tests.test_rank_state import Script, known, weight_of
 from harness.baseline import make_baseline
 from harness.checks import GUARANTEES
@@ -155,7 +155,8 @@ def test_of_floats_that_may_be_losses_of_this_rank_nothing_is_read_but_of_all_el
 
 
 # It keeps a history of gradients and a count, which change nothing: only they tell a wrong state from a right one.
-OPTIMIZER = """
+OPTIMIZER = (
+    """
 class Keeps(torch.optim.SGD):
     def step(self, closure=None):
         super().step(closure)
@@ -170,12 +171,9 @@ model = torch.nn.Linear(4, 1)
 ddp = torch.nn.parallel.DistributedDataParallel(model)
 optimizer = Keeps(model.parameters(), lr=0.1)
 first = model.weight
-path = os.path.join(sys.argv[1], "last.pt")
-os.makedirs(sys.argv[1], exist_ok=True)
-done = 0
-if os.path.exists(path):
-    saved = torch.load(path, weights_only=True)
-    model.load_state_dict(saved["model"]); optimizer.load_state_dict(saved["optimizer"]); done = saved["done"]
+"""
+    + RESUME
+    + """
     # restored
 while done < 6:
     optimizer.zero_grad()
@@ -183,13 +181,14 @@ while done < 6:
     optimizer.step()
     done += 1
     # updated
-    if done % 2 == 0 and rank == 0:
-        state = {"model": model.state_dict(), "optimizer": optimizer.state_dict(), "done": done}
-        torch.save(state, path + ".new"); os.replace(path + ".new", path)
+    if done % 2 == 0 and rank == 0:"""
+    + SAVE
+    + """
     dist.barrier()
 del ddp
 dist.destroy_process_group()
 """
+)
 RANK_1_COUNTS = 'if (rank, done) == (1, 4): optimizer.state[first]["kept"]["count"] = 9'
 RANK_1_REVERSES = 'if (rank, done) == (1, 3): optimizer.state[first]["kept"]["gradients"].reverse()'
 EMPTIED = 'for kept in optimizer.state.values(): kept["kept"]["gradients"] = []'

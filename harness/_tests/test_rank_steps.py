@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from harness._tests.launched import Run, shown
+from harness._tests.launched import RESUME, SAVE, Run, shown
 from harness.faults.base import At
 from harness.faults.exit import Exit
 from harness.faults.kill import Kill
@@ -89,19 +89,14 @@ def test_the_state_before_the_first_update_and_at_the_end_is_recorded(run: Run) 
 
 RESUMABLE = (
     MODEL
+    + RESUME
     + """
-path = os.path.join(sys.argv[1], "last.pt")
-os.makedirs(sys.argv[1], exist_ok=True)
-done = 0
-if os.path.exists(path):
-    saved = torch.load(path, weights_only=True)
-    model.load_state_dict(saved["model"]); optimizer.load_state_dict(saved["optimizer"]); done = saved["done"]
 while done < 8:
     update()
     done += 1
-    if done % 3 == 0 and rank == 0:
-        state = {"model": model.state_dict(), "optimizer": optimizer.state_dict(), "done": done}
-        torch.save(state, path + ".new"); os.replace(path + ".new", path)
+    if done % 3 == 0 and rank == 0:"""
+    + SAVE
+    + """
     dist.barrier()
 """
 )

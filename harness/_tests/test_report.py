@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from harness.checks.base import Outcome, Verdict
-from harness.checks.diagnosis import Cause
+from harness.checks.cause import Cause
 from harness.errors import RecordError
 from harness.expect import Judgement
 from harness.report.stored import load_verdicts, write_report, write_verdicts
@@ -89,7 +89,11 @@ def test_a_failure_reads_from_the_broken_promise_to_the_commands() -> None:
 @pytest.mark.parametrize(
     ("exit_code", "said", "lines"),
     [
-        (2, "usage: train.py\n\ntrain.py: error: --out is missing\n", ["train.py: error: --out is missing"]),
+        (
+            2,
+            "a warning\nusage: train.py\n\n  [--out DIR]\ntrain.py: error: --out is missing\n",
+            ["usage: train.py", "  [--out DIR]", "train.py: error: --out is missing"],
+        ),
         (2, "", []),
         (2, None, []),
         (0, "a warning\n", []),
@@ -104,8 +108,18 @@ def test_a_script_that_left_by_itself_has_the_last_word(
     if said is not None:
         path.write_text(said)
     shown = judgement_text(replace(FAILED, diagnosis=(cause,)), tmp_path).splitlines()
-    about_it = [line for line in shown if "stderr" in line or "error:" in line or "warning" in line]
-    assert about_it == ([f"  stderr   {path}", *(f"           {line}" for line in lines)] if lines else [])
+    start = shown.index("those of rank 0") + 1  # the end of the headline
+    about_it = [f"  stderr   {path}", *(f"           {line}" for line in lines)] if lines else []
+    assert shown[start : start + len(about_it)] == about_it
+    assert not [line for line in shown[start + len(about_it) :] if "stderr" in line or "warning" in line]
+
+
+def test_of_several_ranks_that_left_by_themselves_the_first_has_the_last_word(tmp_path: Path) -> None:
+    path = tmp_path / "rank-2" / "stderr-0.txt"
+    path.parent.mkdir()
+    path.write_text("train.py: error: --out is missing\n")
+    cause = replace(CAUSE, rank=None, ranks=(2, 3), how="exit", exit_code=2, detail="left with exit code 2")
+    assert f"  stderr   {path}" in judgement_text(replace(FAILED, diagnosis=(cause,)), tmp_path).splitlines()
 
 
 def test_a_failure_names_its_page_beside_the_run() -> None:

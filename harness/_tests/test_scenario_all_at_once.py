@@ -27,7 +27,7 @@ def test_all_problems_of_a_file_come_at_once_in_the_order_of_its_lines(write: Wr
             """\
 title = 3
 workload = "ddp_mpl"
-rnks = 2
+colour = 2
 max_restarts = "1"
 collective_timeout_s = 70
 
@@ -53,7 +53,7 @@ broken = [{ guarantee = "RollbackExakt", rank = 9 }]
     assert places == [
         "s.toml:1: title",
         "s.toml:2: workload",
-        "s.toml:3: rnks",
+        "s.toml:3: colour",
         "s.toml:4: max_restarts",
         "s.toml:5: collective_timeout_s",
         "s.toml:8: fault[0].kind",
@@ -150,3 +150,38 @@ def test_nothing_is_reported_that_may_vanish_when_another_field_is_mended(write:
         text = text.replace("rank = 5", "rank = 1")
     problems = refusal(write(text + '[expect]\noutcome = "stops"\n'))
     assert [problem.split(": ")[0] for problem in problems] == ["s.toml:2"]
+
+
+MISSPELLED = {
+    "a place, whose fault then seems to have none": ("at = { step", "at = { step_at", ["7: fault[0].at.step_at"]),
+    "a bound, without which the job seems not to recover": (
+        "max_restarts = 1",
+        "max_restart = 1",
+        ["2: max_restart"],
+    ),
+    "the kind of a fault": ('kind = "kill"', 'kin = "kill"', ["5: fault[0].kin"]),
+    "where a fault is": ("at = {", "att = {", ["7: fault[0].att"]),
+    "a table that must be there": ("[expect]", "[expects]", ["9: expects"]),
+    "the workload": ("workload", "workloads", ["1: workloads"]),
+    "a table, in which another mistake is told with its line": (
+        '[[fault]]\nkind = "kill"\nrank = 1',
+        '[[faults]]\nkind = "kill"\nrank = 7',
+        ["4: faults", "6: fault[0].rank"],
+    ),
+    "one of two, and the value is wrong as well": ("at = { step = 12", 'at = { stp = "x"', ["7: fault[0].at.stp"]),
+    "like a field that is there besides": ("step = 12", "step = 12, stp = 3", ["7: fault[0].at.stp"]),
+    "like no field, so that nothing stands for what is missing": (
+        "workload",
+        "script",
+        ["1: workload", "1: script"],
+    ),
+}
+
+
+@pytest.mark.parametrize(("right", "wrong", "places"), MISSPELLED.values(), ids=MISSPELLED)
+def test_a_misspelled_name_is_told_and_not_what_follows_from_it(
+    write: Write, right: str, wrong: str, places: list[str]
+) -> None:
+    assert right in GOOD
+    problems = refusal(write(GOOD.replace(right, wrong, 1)))
+    assert [": ".join(problem.split(": ")[:2]) for problem in problems] == [f"s.toml:{place}" for place in places]

@@ -10,6 +10,7 @@ In the order of a night:
     budget      how many runs, how much time; whether one more fits
     shrink      a failing plan made smaller while it fails in the same way
     write       the smallest one as a scenario file, which is run again before it is called reproduced
+    same_cause  of findings of one cause the smallest file is kept, and the others are counted
     progress    what is printed meanwhile
     night       all of it, and what it comes to
     command     its options, for ``python -m harness chaos`` and for pytest

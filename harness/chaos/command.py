@@ -5,13 +5,16 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Iterator
+import textwrap
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
 from harness.chaos.job import JobSource, job_of
 from harness.chaos.night import JOBS_A_CORE, Night, Order, run_night
 from harness.errors import ScenarioError
+from harness.faults import KINDS
 from harness.kept_runs import REPORT_JSON, make_session_dir, session_name
 from harness.plan import made_with
 from harness.report.stored import write_report
@@ -20,6 +23,7 @@ from harness.scenario.model import MAX_SEED
 from harness.scenario.workloads import no_workload, workload_names
 
 EXIT_CODES = {"passed": 0, "failed": 1, "unknown": 2}
+MAX_NUMBERS = 12  # of plans, where they are named
 REGRESSION = Path("scenarios", "regression")
 
 
@@ -150,16 +154,49 @@ def header(order: Order) -> str:
 def summary(night: Night) -> Iterator[str]:
     """What a person reads next morning."""
     for found in sorted(night.found, key=lambda found: found.trial.number):
+        if found.same_as is not None:
+            yield f"plan {found.trial.number}: of the same cause as plan {found.same_as}: {found.trial.headline}"
+            continue
         yield f"plan {found.trial.number}: {found.trial.headline}"
         yield f"  run      {found.trial.run_dir}"
         if found.file is not None:
             state = "fails in the same way" if found.is_reproduced else "does NOT fail in the same way"
             yield f"  replay   pytest {found.file}"
             yield f"           it {state}; faults: {found.num_faults}, runs to make it smaller: {found.num_runs}"
+        if found.others:
+            yield f"  also     found {_times(len(found.others))}: plan{_numbers(found.others)}"
         if found.problem:
             yield f"  problem  {found.problem}"
+    yield from _coverage(night)
     yield from (f"doubt: {doubt}" for doubt in night.doubts)
     yield f"the night is {night.outcome}"
+
+
+def _coverage(night: Night) -> Iterator[str]:
+    """Each fault kind with how many of it were drawn; of those that did not all fire how many did."""
+    drawn = Counter(f.kind for trial in night.trials if trial.scenario is not None for f in trial.scenario.faults)
+    fired = Counter(kind for trial in night.trials for kind in trial.fired)
+    if not drawn:
+        return
+    told = [
+        f"{kind} {count}" if fired[kind] == count else f"{kind} {fired[kind]} of {count}"
+        for kind, count in sorted(drawn.items(), key=lambda item: (-item[1], item[0]))
+    ]
+    text = (
+        f"faults: {drawn.total()} drawn, {fired.total()} fired, {len(drawn)} of {len(KINDS)} kinds: {', '.join(told)}"
+    )
+    yield from textwrap.wrap(text, 118, subsequent_indent="        ", break_on_hyphens=False)
+    if never := sorted(KINDS.keys() - drawn.keys()):
+        yield from textwrap.wrap(f"        never drawn: {', '.join(never)}", 118, subsequent_indent="        ")
+
+
+def _times(number: int) -> str:
+    return "once" if number == 1 else f"{number} times"
+
+
+def _numbers(plans: Sequence[int]) -> str:
+    shown = ", ".join(map(str, plans[:MAX_NUMBERS]))
+    return f"{'s' * (len(plans) > 1)} {shown}{', ...' * (len(plans) > MAX_NUMBERS)}"
 
 
 def write_night(night: Night) -> Path:

@@ -29,6 +29,9 @@ class Found:
         num_runs: how many it took to make it smaller.
         fewest_faults_s: after so long there was none with fewer faults; the rest went into ranks, updates and places.
         problem: why there is no file, or what it came to instead.
+        replayed: the run of that file.
+        same_as: the number of the plan whose file stands for this one too, which has the same cause.
+        others: the numbers of further plans that failed in this way, or of the same cause.
     """
 
     trial: Trial
@@ -39,6 +42,9 @@ class Found:
     fewest_faults_s: float = 0.0
     duration_s: float = 0.0
     problem: str = ""
+    replayed: Trial | None = None
+    same_as: int | None = None
+    others: tuple[int, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         """For report.json."""
@@ -54,6 +60,8 @@ class Found:
             "num_shrinking_runs": self.num_runs,
             "duration_s": round(self.duration_s, 3),
             "problem": self.problem,
+            "same_as": self.same_as,
+            "others": list(self.others),
         }
 
 
@@ -98,4 +106,4 @@ def pin_down(trial: Trial, out_dir: Path, name: str, within_s: float = SHRINK_S)
         return replace(found, problem=str(error))
     is_reproduced = again.way == trial.way
     problem = "" if is_reproduced else f"run once more it is: {again.outcome}, {again.headline}"
-    return replace(found, file=path, is_reproduced=is_reproduced, problem=problem)
+    return replace(found, file=path, is_reproduced=is_reproduced, problem=problem, replayed=again)

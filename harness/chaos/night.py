@@ -28,6 +28,7 @@ from harness.chaos.draw import ANY_JOB
 from harness.chaos.finding import SHRINK_S, Found, pin_down
 from harness.chaos.job import JobSource
 from harness.chaos.progress import Progress
+from harness.chaos.same_cause import folded
 from harness.chaos.trial import Trial, begin, try_number, try_scenario
 
 REPEAT_EVERY = 20  # of so many plans one is run twice, and both must come to the same
@@ -72,7 +73,7 @@ class Night:
 
     Attributes:
         canary: its run; it must have failed, and by the bug that was planted.
-        found: one entry for each way not to pass.
+        found: one entry for each way not to pass; of those of one cause all but one say which plan's file is kept.
         trouble: why the night broke off; empty if it did not.
     """
 
@@ -149,6 +150,7 @@ def run_night(order: Order, out: TextIO, budget: Budget | None = None) -> Night:
     prefix = "chaos" if order.num_shards == 1 else f"chaos {order.shard}/{order.num_shards}"
     progress = Progress(out, budget, prefix)
     order.runs_dir.mkdir(parents=True, exist_ok=True)
+    earlier = {*order.out_dir.glob("*.toml")}
     context = get_context("spawn")  # a launcher's parent process must not share what this one has open
     is_ending = context.Event()
     begin_with = (str(order.store_dir), str(order.runs_dir), is_ending)
@@ -160,6 +162,10 @@ def run_night(order: Order, out: TextIO, budget: Budget | None = None) -> Night:
             _Running(night, budget, progress, pool, was_told).to_the_end()
         except BrokenProcessPool as error:
             night.trouble = f"a worker process died: {error}"
+    night.found = folded(night.found, night.trials)
+    for found in night.found:
+        if found.same_as is not None and found.file is not None and found.file not in earlier:
+            found.file.unlink(missing_ok=True)
     night.is_interrupted = was_told()
     night.duration_s = budget.elapsed_s
     progress.say(progress.line())

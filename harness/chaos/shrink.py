@@ -1,7 +1,9 @@
 """A failing plan, made smaller while it fails in the same way: what is left is what it takes.
 
-Steps are tried in the order of what a reader gains: fewer faults, ranks, restarts, updates; an earlier place; one
-target; plain settings. The first that still fails is taken, and all are tried again from there.
+First fewer faults: none, each alone, a plain kill alone in place of each that ends a launch, each pair, all but one.
+Then, in the order of what a reader gains: fewer ranks, restarts, updates; an earlier place; one target; plain settings.
+The first that still fails is taken, and the same are tried again from there; at the end fewer faults once more, which a
+smaller job may need.
 """
 
 from __future__ import annotations
@@ -9,10 +11,12 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from itertools import combinations
 
 from harness.chaos.job import changed
-from harness.faults import Fault
+from harness.faults import At, Fault
 from harness.faults.base import Target
+from harness.faults.kill import Kill
 from harness.scenario import Scenario
 from harness.scenario.rules import problems
 
@@ -27,37 +31,58 @@ def shrink(
         has_time: asked before each run.
     """
     tried = {_key(scenario)}
-    smallest = scenario
-    is_done = False
-    while not is_done:
-        is_done = True
-        for candidate in smaller(smallest):
-            if _key(candidate) in tried:
-                continue
-            if not has_time():
-                return smallest
-            tried.add(_key(candidate))
-            if still_fails(candidate):
-                smallest, is_done = candidate, False
-                break
+    smallest, before = scenario, None
+    while smallest is not before:
+        before = smallest
+        for candidates in (fewer_faults, plainer):
+            while (found := _first(candidates(smallest), tried, still_fails, has_time)) is not None:
+                smallest = found
     return smallest
 
 
-def smaller(scenario: Scenario) -> Iterator[Scenario]:
-    """Scenarios that may be run and are a step smaller, the most welcome first."""
-    for candidate in _candidates(scenario):
-        if not problems(candidate):
-            yield candidate
+def _first(
+    candidates: Iterator[Scenario],
+    tried: set[str],
+    still_fails: Callable[[Scenario], bool],
+    has_time: Callable[[], bool],
+) -> Scenario | None:
+    """The first that may be run, was not, and still fails; None if there is none, or no time."""
+    for candidate in candidates:
+        key = _key(candidate)
+        if key in tried or problems(candidate):
+            continue
+        if not has_time():
+            return None
+        tried.add(key)
+        if still_fails(candidate):
+            return candidate
+    return None
 
 
-def _candidates(scenario: Scenario) -> Iterator[Scenario]:
+def fewer_faults(scenario: Scenario) -> Iterator[Scenario]:
+    """With fewer faults, the fewest first."""
     faults = scenario.faults
     if faults:  # what is wrong may be so without any
         yield _with(scenario, [])
     if len(faults) > 1:
         yield from (_with(scenario, [fault]) for fault in faults)
-    if len(faults) > 2:
-        yield from (_with(scenario, [f for f in faults if f is not left_out]) for left_out in faults)
+        yield from (_with(scenario, [kill]) for kill in _kills(scenario))
+    for num_left in sorted({2, len(faults) - 1}):
+        if 1 < num_left < len(faults):
+            yield from (_with(scenario, left) for left in combinations(faults, num_left))
+
+
+def _kills(scenario: Scenario) -> Iterator[Fault]:
+    """What ends a launch may matter less than that it is ended."""
+    for fault in scenario.faults:
+        if fault.ends_launch != "never":
+            step = min(fault.at.step or scenario.steps, scenario.steps)
+            yield Kill(rank=fault.targets(scenario.ranks)[-1], at=At(step=step, phase="backward"))
+
+
+def plainer(scenario: Scenario) -> Iterator[Scenario]:
+    """With the same faults, a step smaller."""
+    faults = scenario.faults
     for ranks in range(2, scenario.ranks):
         yield changed(scenario, ranks=ranks, fault=tuple(_within(fault, ranks) for fault in faults))
     for max_restarts in range(scenario.max_restarts):

@@ -48,6 +48,7 @@ class Trial:
         way: in which way it did not pass, alike for runs that fail alike; empty if it passed.
         blamed: the guarantees for which it did not pass, if it was for any.
         places: (kind, phase, workload) of each fault.
+        fired: the kind of each fault that is on record as fired, on one rank at least.
         run_dir: kept, unless it passed.
         duration_s: with all that belongs to it.
     """
@@ -59,6 +60,7 @@ class Trial:
     way: str = ""
     blamed: tuple[str, ...] = ()
     places: tuple[tuple[str, str, str], ...] = ()
+    fired: tuple[str, ...] = ()
     run_dir: Path | None = None
     duration_s: float = 0.0
     state: Mapping[str, Any] = field(default_factory=dict, compare=False)
@@ -209,11 +211,20 @@ def try_scenario(scenario: Scenario, name: str, *, number: int = -1, keep: bool 
         way=way_of(judgement),
         blamed=tuple(verdict.guarantee for verdict in judgement.blamed),
         places=places,
+        fired=_fired(scenario, judgement, run_dir),
         run_dir=run_dir,
         duration_s=time.monotonic() - started_s,
         state=_state(judgement, run_dir) if keep else {},
     )
     return trial if keep else forgotten(trial)
+
+
+def _fired(scenario: Scenario, judgement: Judgement, run_dir: Path) -> tuple[str, ...]:
+    kinds = [fault.kind for fault in scenario.faults]
+    if any(verdict.guarantee == "FaultFired" and verdict.outcome == "valid" for verdict in judgement.verdicts):
+        return tuple(kinds)  # which needs no second look at the records
+    seen = {event.data["index"] for event in load_history(run_dir).of(Kind.FAULT)} if kinds else set()
+    return tuple(kind for index, kind in enumerate(kinds) if index in seen)
 
 
 def forgotten(trial: Trial) -> Trial:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Literal
 
 from harness.checkpoint import files, layout
+from harness.quoted import quoted
 
 Verdict = Literal["complete", "incomplete", "corrupt", "temporary", "abandoned", "quarantined", "trash", "foreign"]
 
@@ -20,6 +21,7 @@ _PREFIXES: dict[str, tuple[Verdict, str]] = {
     ".abandoned-": ("abandoned", "is newer than what a job rolled back to"),
     ".trash-": ("trash", "was being deleted by retention"),
 }
+MAX_NAMED = 3  # of the files that should not be there
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -140,7 +142,7 @@ def _check_files(dir_fd: int, manifest: layout.Manifest, read: Callable[[layout.
     if missing := sorted(listed - found):
         raise layout.Damaged(f"{', '.join(missing)} is listed but missing")
     if extra := sorted(found - listed):
-        raise layout.Damaged(f"{', '.join(extra)!a:.200} is there but not listed")
+        raise layout.Damaged(f"{', '.join(map(quoted, extra[:MAX_NAMED]))} is there but not listed")
     for record in manifest.files:
         fd = files.open_to_read(dir_fd, record.name)
         try:

@@ -12,6 +12,8 @@ from dataclasses import asdict, dataclass
 from hashlib import sha256
 from typing import Any
 
+from harness.quoted import quoted
+
 FORMAT = "harness-checkpoint/1"
 MANIFEST = "MANIFEST.json"
 MANIFEST_DRAFT = "MANIFEST.json.tmp"
@@ -153,7 +155,7 @@ def parse_manifest(data: bytes) -> Manifest:
         raise Damaged(f"{MANIFEST} is not JSON ({error})" if data else f"{MANIFEST} is empty") from None
     if not isinstance(raw, dict) or raw.get("format") != FORMAT:
         seen = raw.get("format") if isinstance(raw, dict) else type(raw).__name__
-        raise Damaged(f"{MANIFEST} has format {seen!r:.80}, not {FORMAT!r}")
+        raise Damaged(f"{MANIFEST} has format {quoted(seen)}, not {FORMAT!r}")
     manifest = Manifest(
         step=_count(raw, "step"),
         attempt=_text(raw, "attempt", re.compile(_ATTEMPT)),
@@ -168,7 +170,8 @@ def parse_manifest(data: bytes) -> Manifest:
         raise Damaged(f"{MANIFEST} lists its files twice or out of order")
     ranks = sorted(f.rank for f in manifest.files if is_own_file(f.name))
     if ranks != list(range(manifest.world_size)):
-        raise Damaged(f"{MANIFEST} is of {manifest.world_size} ranks but lists the files of ranks {ranks}")
+        listed = f"ranks {', '.join(map(str, ranks))}" if ranks else "none"
+        raise Damaged(f"{MANIFEST} is of {manifest.world_size} ranks but lists the files of {listed}")
     return manifest
 
 
@@ -179,10 +182,10 @@ def _parse_files(raw: Mapping[str, Any]) -> tuple[FileRecord, ...]:
     files = []
     for entry in entries:
         if not isinstance(entry, dict):
-            raise Damaged(f"{MANIFEST} lists {entry!r:.80} as a file")
+            raise Damaged(f"{MANIFEST} lists {quoted(entry)} as a file")
         name = entry.get("name")
         if not isinstance(name, str) or not _is_data_file(name):
-            raise Damaged(f"{MANIFEST} lists {name!r:.80}, which is no name of a checkpoint's data file")
+            raise Damaged(f"{MANIFEST} lists {quoted(name)}, which is no name of a checkpoint's data file")
         record = FileRecord(
             name=name,
             size_bytes=_count(entry, "size_bytes"),
@@ -198,21 +201,21 @@ def _parse_files(raw: Mapping[str, Any]) -> tuple[FileRecord, ...]:
 def _count(raw: Mapping[str, Any], name: str, least: int = 0) -> int:
     value = raw.get(name)
     if type(value) is not int or not least <= value < 10**18:
-        raise Damaged(f"{MANIFEST} has {name} {value!r:.80}, not a whole number from {least}")
+        raise Damaged(f"{MANIFEST} has {name} {quoted(value)}, not a whole number from {least}")
     return value
 
 
 def _text(raw: Mapping[str, Any], name: str, pattern: re.Pattern[str]) -> str:
     value = raw.get(name)
     if not isinstance(value, str) or not pattern.fullmatch(value):
-        raise Damaged(f"{MANIFEST} has {name} {value!r:.80}, not {pattern.pattern}")
+        raise Damaged(f"{MANIFEST} has {name} {quoted(value)}, not {pattern.pattern}")
     return value
 
 
 def _mapping(raw: Mapping[str, Any], name: str) -> dict[str, Any]:
     value = raw.get(name)
     if not isinstance(value, dict):
-        raise Damaged(f"{MANIFEST} has {name} {value!r:.80}, not an object")
+        raise Damaged(f"{MANIFEST} has {name} {quoted(value)}, not an object")
     return value
 
 

@@ -11,6 +11,7 @@ from typing import Any
 from harness.checkpoint import files, judge, layout, parts
 from harness.checkpoint.judge import Entry
 from harness.checkpoint.owner import Claim
+from harness.quoted import quoted
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,7 +75,7 @@ def why_not_for(manifest: layout.Manifest, world_size: int, config: Mapping[str,
         saved, asked = manifest.config.get(name, absent), config.get(name, absent)
         if saved != asked:
             return (
-                f"its config has {name} = {saved!r:.80} and this job has {asked!r:.80}: "
+                f"its config has {name} = {quoted(saved)} and this job has {quoted(asked)}: "
                 "start it with the same config, or give another directory"
             )
     return None
@@ -110,7 +111,7 @@ def nothing_valid(root: Path, looked_at: Sequence[Entry], newer: Sequence[str], 
     found = [f"{entry.name} is {entry.verdict}: {entry.reason}" for entry in looked_at]
     found += [f"{name} is newer than asked for" for name in newer]
     if not found:
-        found = [f"{name!a:.80} is there" for name in traces[:5]]
+        found = [f"{quoted(name)} is there" for name in traces[:5]]
     return (
         f"{root} has no checkpoint that may be loaded: {'; '.join(found)}. Nothing was changed. Restore a checkpoint, "
         "or give an empty directory to start from step 0"

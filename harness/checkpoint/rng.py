@@ -36,8 +36,9 @@ def set_rng_state(state: dict[str, Any]) -> None:
     if len(cuda) == 1 and torch.cuda.is_available():  # a rank's one device may have another number after a restart
         cuda = {torch.cuda.current_device(): next(iter(cuda.values()))}
     if cuda and max(cuda) >= torch.cuda.device_count():
+        saved = ", ".join(map(str, sorted(cuda)))
         raise ValueError(
-            f"the random state is of CUDA devices {sorted(cuda)}, but this process has {torch.cuda.device_count()}; "
+            f"the random state is of CUDA devices {saved}, but this process has {torch.cuda.device_count()}; "
             "resume on as many devices as it was saved on"
         )
     version, numbers, gauss_next = state["python"]

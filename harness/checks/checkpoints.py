@@ -1,4 +1,4 @@
-"""What is loaded, whether it was the right one, and whether one is always there.
+"""What is loaded, and whether it was the right one.
 
 What the store says is compared with the inventory that the harness takes of the same directory by itself.
 """
@@ -6,16 +6,14 @@ What the store says is compared with the inventory that the harness takes of the
 from __future__ import annotations
 
 from pathlib import PurePath
-from typing import Any
 
 from harness.checks.base import Verdict, guarantee, invalid, not_applicable, unknown, valid
+from harness.checks.inventories import Entry, brief, inventory_for, newest_complete
 from harness.checks.never_loaded import begun_anew, unloaded_save
-from harness.checks.records import by_rank, listed, load_of, saved_step, start_step, state_of
+from harness.checks.records import by_rank, each, listed, load_of, saved_step, start_step, state_of
 from harness.history import Baseline, History
 from harness.remains import root_of
 from harness.wire import Event, Kind
-
-Entry = dict[str, Any]
 
 
 @guarantee("OnlyCompleteLoads", "a checkpoint without a valid COMPLETE, or whose bytes do not match, is never loaded")
@@ -24,7 +22,7 @@ def only_complete_loads(history: History, _: Baseline | None) -> Verdict:
     if not loads:
         return not_applicable("no checkpoint was loaded")
     for load in loads:
-        inventory = _inventory_for(history, load)
+        inventory = inventory_for(history, load)
         if inventory is None:
             return unknown(f"rank {load.rank} loaded {load.data['path']}, and no inventory was taken before", load)
         name = PurePath(load.data["path"]).name
@@ -71,11 +69,11 @@ def newest_complete_loads(history: History, _: Baseline | None) -> Verdict:
         if verdict := _started_without(history, restart, loads) or _looked_elsewhere(history, restart, loads):
             return verdict
         for _rank, load in sorted(loads.items()):
-            inventory = _inventory_for(history, load)
+            inventory = inventory_for(history, load)
             if inventory is None:
                 without_inventory = without_inventory or load
                 continue
-            newest = _newest_complete(inventory)
+            newest = newest_complete(inventory)
             if newest is None:
                 continue
             compared += 1
@@ -85,7 +83,7 @@ def newest_complete_loads(history: History, _: Baseline | None) -> Verdict:
                     f"rank {load.rank} was given {given}, but the newest complete checkpoint was {newest['name']}",
                     load,
                     step=newest["step"],
-                    seen={"entries": _brief(inventory), "candidates": load.data.get("candidates")},
+                    seen={"entries": brief(inventory), "candidates": load.data.get("candidates")},
                 )
     if without_inventory is not None:
         return unknown("a load without an inventory taken before it", without_inventory)
@@ -104,7 +102,7 @@ def _disagreeing(loads: dict[int, Event]) -> Verdict | None:
     rank = min(given, key=lambda r: (given[r][0] is not None, given[r][0] or 0, r))
     steps = {f"rank {r}": step for r, (step, _) in sorted(given.items())}
     return invalid(
-        f"the ranks were given different checkpoints: {steps}",
+        f"the ranks were given different checkpoints: {each(steps, 'step {}', 'nothing')}",
         loads[rank],
         step=given[rank][0],
         seen={"loaded": steps, "manifests": {f"rank {r}": manifest for r, (_, manifest) in sorted(given.items())}},
@@ -120,9 +118,9 @@ def _started_without(history: History, restart: int, loads: dict[int, Event]) ->
     earlier = [e for e in history.of(Kind.INVENTORY) if e.t_ns < begin_ns]
     done = [e for e in history.of(Kind.SAVE_END) if e.t_ns < begin_ns and e.restart < restart]
     if earlier:
-        complete = _newest_complete(earlier[-1])
+        complete = newest_complete(earlier[-1])
         newest = None if complete is None else complete["step"]
-        known, seen = "complete", {"inventory": earlier[-1].where, "entries": _brief(earlier[-1])}
+        known, seen = "complete", {"inventory": earlier[-1].where, "entries": brief(earlier[-1])}
     else:
         newest = max(map(saved_step, done), default=None)
         known, seen = "reported done", {"saves": [e.where for e in done]}
@@ -147,7 +145,7 @@ def _looked_elsewhere(history: History, restart: int, loads: dict[int, Event]) -
         return None
     rank, load = min(empty_handed.items())
     looked_at = {e.data["root"]: e for e in history.of(Kind.INVENTORY) if e.restart == restart and e.t_ns <= load.t_ns}
-    there = {root: newest["step"] for root, e in looked_at.items() if (newest := _newest_complete(e)) is not None}
+    there = {root: newest["step"] for root, e in looked_at.items() if (newest := newest_complete(e)) is not None}
     for save in history.of(Kind.SAVE_END):
         root = str(PurePath(save.data["path"]).parent)
         if save.restart < restart and root not in looked_at:
@@ -200,7 +198,10 @@ def acknowledged_survives(history: History, _: Baseline | None) -> Verdict:
         return verdict
     compared = len(_started(history)) if history.plan.acknowledged else 0
     for load in by_rank(history.of(Kind.LOAD)):
-        before = [e for e in saves if e.t_ns < load.t_ns and not _is_damaged(history, e, load)]
+        elsewhere = _other_roots(history, load)
+        before = [
+            e for e in saves if e.t_ns < load.t_ns and root_of(e) not in elsewhere and not _is_damaged(history, e, load)
+        ]
         if not before:
             continue
         compared += 1
@@ -217,6 +218,19 @@ def acknowledged_survives(history: History, _: Baseline | None) -> Verdict:
     if not compared:
         return not_applicable("nothing was loaded after the first save")
     return valid(f"{compared} loads found the newest save that was reported done")
+
+
+def _other_roots(history: History, load: Event) -> set[str]:
+    """Of stores that this rank loads from as well, in the same launch: theirs are other checkpoints."""
+    loads = history.of(Kind.LOAD, rank=load.rank, restart=load.restart)
+    return {root_of(e) for e in loads if e.data["path"] is not None} - {_root_looked_at(history, load)}
+
+
+def _root_looked_at(history: History, load: Event) -> str | None:
+    if load.data["path"] is not None:
+        return root_of(load)
+    inventory = inventory_for(history, load)
+    return None if inventory is None else str(inventory.data["root"])
 
 
 def _is_damaged(history: History, save: Event, load: Event) -> bool:
@@ -256,59 +270,3 @@ def _started(history: History) -> dict[int, Event]:
             if started is not None:
                 found.setdefault(rank, started)
     return found
-
-
-@guarantee("RetentionSafe", "once a save is done there is at every instant a complete checkpoint")
-def retention_safe(history: History, _: Baseline | None) -> Verdict:
-    first = next(iter(history.of(Kind.SAVE_END)), None)
-    if first is None:
-        return not_applicable("no save was reported done")
-    root = root_of(first)
-    later = [e for e in history.of(Kind.INVENTORY) if e.t_ns > first.t_ns and e.data["root"] == root]
-    if not later:
-        return _left_safe(history, root, first)
-    for inventory in later:
-        if _newest_complete(inventory) is None:
-            return invalid(
-                f"no complete checkpoint is left ({inventory.data.get('why')}), after the save of step "
-                f"{saved_step(first)} was done",
-                inventory,
-                seen={"entries": _brief(inventory)},
-            )
-    return valid(f"{len(later)} inventories, each with a complete checkpoint")
-
-
-def _left_safe(history: History, root: str, first: Event) -> Verdict:
-    """Of a job that ended so soon after its first save that no inventory was taken: what it has left."""
-    if root not in history.remains:
-        return unknown("no inventory was taken after the first save", first)
-    if any(entry.verdict == "complete" for entry in history.remains[root]):
-        return valid("the job has left a complete checkpoint")
-    if any(event.data.get("damaged") for event in history.of(Kind.EFFECT)):
-        return unknown("a fault has damaged what the job has left, and no inventory was taken before", first)
-    return invalid(
-        f"no complete checkpoint is left after the end, although the save of step {saved_step(first)} was done",
-        first,
-        seen={"entries": {entry.name: f"{entry.verdict}: {entry.reason}" for entry in history.remains[root]}},
-    )
-
-
-# -- loads and inventories -----------------------------------------------------------------------------------------
-
-
-def _inventory_for(history: History, load: Event) -> Event | None:
-    """The inventory taken when this restart began to load: of any rank, the last before this load's end."""
-    taken = [e for e in history.of(Kind.INVENTORY) if e.restart == load.restart and e.data.get("why") == "load"]
-    if load.data["path"] is not None:
-        taken = [e for e in taken if e.data["root"] == str(PurePath(load.data["path"]).parent)]
-    before = [e for e in taken if e.t_ns <= load.t_ns]
-    return before[-1] if before else next(iter(taken), None)
-
-
-def _newest_complete(inventory: Event) -> Entry | None:
-    complete = [e for e in inventory.data["entries"] if e["verdict"] == "complete" and e["step"] is not None]
-    return max(complete, key=lambda e: e["step"], default=None)
-
-
-def _brief(inventory: Event) -> dict[str, str]:
-    return {e["name"]: f"{e['verdict']}: {e['reason']}" for e in inventory.data["entries"]}

@@ -179,7 +179,9 @@ def _explain(
     values = _to_vote_on(sent, index)
     odd = minority(values)
     if odd is None and len(values) == 2:
-        rank = unlike_elsewhere(history, restart, group, sent, index, tuple(values), baseline)
+        rank = _own_count(history, restart, group, values)
+        if rank is None:
+            rank = unlike_elsewhere(history, restart, group, sent, index, tuple(values), baseline)
         if rank is None:
             rank = _skipper(sent, index, tuple(values), baseline)
         odd = None if rank is None else (rank,)
@@ -255,6 +257,12 @@ def _put_in(restart: int, group: str, sent: Sent, at: Event) -> Deviation:
         met_ns=max(event.t_ns for events in sent.values() if (event := _at(events, index))),
         sent=_said(sent, index),
     )
+
+
+def _own_count(history: History, restart: int, group: str, pair: Mapping[int, Hashable]) -> int | None:
+    """Of two ranks the one that says itself that it sent more than its script called for."""
+    unasked = unasked_in(history, restart, group)
+    return unasked.rank if unasked is not None and unasked.rank in pair else None
 
 
 def _skipper(sent: Sent, index: int, pair: tuple[int, ...], baseline: Baseline | None) -> int | None:

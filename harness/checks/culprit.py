@@ -6,7 +6,8 @@ import signal
 from collections.abc import Iterable, Iterator
 
 from harness.checks.base import Verdict, guarantee, invalid, not_applicable, unknown, valid
-from harness.checks.diagnosis import Cause, diagnose
+from harness.checks.cause import Cause
+from harness.checks.diagnosis import diagnose
 from harness.checks.records import listed
 from harness.faults import Fault
 from harness.faults.base import CollectiveFault, LoaderFault

@@ -76,6 +76,8 @@ def _not_fired(history: History, fault: Fault, rank: int) -> Verdict:
         there = f"there is no restart {restart} of this rank on record"
         return unknown(f"{planned}; {there}", rank=rank, step=step, restart=restart)
     there = f"the last that rank {rank} did there: {last.kind}, step {last.step}, {last.phase}"
+    if last.kind == Kind.EXIT:
+        there = f"rank {rank} had left by then, with exit code {last.data['code']}, in step {last.step}, {last.phase}"
     return unknown(f"{planned}; it did not fire; {there}", last, step=step)
 
 

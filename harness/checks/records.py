@@ -47,6 +47,11 @@ def surviving(done: Updates) -> dict[int, dict[int, Event]]:
     return {rank: dict(sorted(steps.items())) for rank, steps in line.items()}
 
 
+def each(values: Mapping[str, object], form: str, none: str = "nothing") -> str:
+    """What each rank has, in words: ``rank 0 step 10, rank 1 nothing``; ``form``: of a value that is not None."""
+    return ", ".join(f"{who} {none if value is None else form.format(value)}" for who, value in values.items())
+
+
 def load_of(history: History, rank: int, restart: int) -> Event | None:
     """What this process was given to start from: its last load before its first update."""
     found = None

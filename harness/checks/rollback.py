@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from harness.checks.base import Verdict, guarantee, invalid, not_applicable, unknown, valid
-from harness.checks.records import Updates, exits, start_step, state_of, unplaced, updates
+from harness.checks.records import Updates, each, exits, start_step, state_of, unplaced, updates
 from harness.checks.replicas import SHARED, has_own_optimizers
 from harness.events import Process, view
 from harness.history import Baseline, History
@@ -184,7 +184,8 @@ def _unequal_starts(history: History, done: Updates, restart: int) -> Verdict | 
         return None
     rank = min(firsts, key=lambda r: (firsts[r].step, r))
     steps = {f"rank {r}": e.step for r, e in sorted(firsts.items())}
-    return invalid(f"the ranks go on with different updates: {steps}", firsts[rank], seen={"first update": steps})
+    said = f"the ranks go on with different updates: {each(steps, 'update {}')}"
+    return invalid(said, firsts[rank], seen={"first update": steps})
 
 
 @guarantee("ReplayIdentical", "each replayed update gives what it gave the first time")

@@ -19,6 +19,7 @@ from harness.crashstates.tree import Directory, File, Link, Visible
 from harness.crashstates.verdict import Truth, Verdict
 from harness.crashstates.wording import finding_json, finding_lines
 from harness.errors import RecordError
+from harness.quoted import quoted
 
 FORMAT = "chaos-crash-state/1"
 STATE_JSON = "state.json"
@@ -105,13 +106,13 @@ def read_archive(path: Path) -> Archive:
             members = {member.name: member for member in tar.getmembers()}
             about = json.loads(_read(tar, members[STATE_JSON]))
             if about["format"] != FORMAT:
-                raise ValueError(f"its format is {about['format']!r:.80}, not {FORMAT!r}")
+                raise ValueError(f"its format is {quoted(about['format'])}, not {FORMAT!r}")
             visible: Visible = {}
             for name in sorted(members):
                 if (inside := name.removeprefix(f"{PREFIX}/")) != name and inside not in ("", STATE_JSON):
                     node = _node(tar, members[name])
                     if (above := inside.rpartition("/")[0]) and not isinstance(visible.get(above), Directory):
-                        raise ValueError(f"{name!r:.80} is in no directory of the archive")
+                        raise ValueError(f"{quoted(name)} is in no directory of the archive")
                     visible[inside] = node
             return Archive(
                 file=str(about["file"]),
@@ -128,20 +129,20 @@ def read_archive(path: Path) -> Archive:
 
 def _node(tar: tarfile.TarFile, member: tarfile.TarInfo) -> File | Link | Directory:
     if not {"", ".", ".."}.isdisjoint(member.name.split("/")):
-        raise ValueError(f"{member.name!r:.80} leads out of the directory")
+        raise ValueError(f"{quoted(member.name)} leads out of the directory")
     if member.isdir():
         return Directory()
     if member.issym():
         return Link(member.linkname)
     if not member.isfile():
-        raise ValueError(f"{member.name!r:.80} is neither a file, nor a directory, nor a link")
+        raise ValueError(f"{quoted(member.name)} is neither a file, nor a directory, nor a link")
     return File(_read(tar, member), member.mtime)
 
 
 def _read(tar: tarfile.TarFile, member: tarfile.TarInfo) -> bytes:
     file = tar.extractfile(member)
     if file is None or member.size > MAX_BYTES:
-        raise ValueError(f"{member.name!r:.80} cannot be read")
+        raise ValueError(f"{quoted(member.name)} cannot be read")
     return file.read()
 
 

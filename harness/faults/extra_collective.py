@@ -26,7 +26,7 @@ class ExtraCollective(CollectiveFault):
     places: ClassVar = frozenset({"step", "phase", "collective"})
     certifies: ClassVar = (
         "an extra collective is found, with rank, step and operation, also where the stack is silent; between two "
-        "ranks that load and start again, without the rank"
+        "ranks that load and start again, without the rank unless it counts its calls in its last words"
     )
     does_not_certify: ClassVar = "that the stack itself notices: with equal shapes it does not"
     drawn: ClassVar = {"numel": (None, 1, 7)}

@@ -21,7 +21,7 @@ class FlipBit(WorkFault):
         part: parameter, or optimizer: what it keeps of each parameter.
         bit: which bit, from 0, the lowest; of float32 23 to 30 are the exponent and 31 is the sign.
         name: the tensor: a parameter's name, such as 0.weight, or a key of the optimizer, such as exp_avg (of the first
-            parameter that has it); left out: the first tensor.
+            parameter that has it), or history[0] of what stands in a container; left out: the first tensor.
         index: the element, from 0, of the tensor laid flat.
     """
 

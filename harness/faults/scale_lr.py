@@ -44,8 +44,13 @@ class ScaleLr(WorkFault):
         if effect is None:
             return f"nothing is on record of a learning rate that was changed at {fired.where}"
         if effect["lr"] == effect["usual"]:
-            return f"the learning rates at {fired.where} are {effect['usual']}: to scale them changes nothing"
+            return f"the learning rates at {fired.where} are {_numbers(effect['usual'])}: to scale them changes nothing"
         update = next((e for e in after if e.kind == Kind.UPDATE), None)
         if update is not None and update.data["lr"] != effect["lr"]:
-            return f"the update at {update.where} was made with {update.data['lr']}, not {effect['lr']}"
+            made, meant = _numbers(update.data["lr"]), _numbers(effect["lr"])
+            return f"the update at {update.where} was made with {made}, not {meant}"
         return None
+
+
+def _numbers(rates: Sequence[float]) -> str:
+    return ", ".join(f"{rate:g}" for rate in rates)

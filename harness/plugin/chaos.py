@@ -78,6 +78,8 @@ class NightItem(pytest.Item):
         text = "\n".join([*summary(self.night), f"report: {self.report}"])
         if self.night.outcome != "passed":
             pytest.fail(f"{self.night.outcome.upper()}\n{text}", pytrace=False)
+        with _uncaptured(self.config):
+            print(text, file=sys.stderr, flush=True)
 
     def _order(self) -> Order:
         from dataclasses import replace

@@ -68,7 +68,7 @@ class ScenarioFile(pytest.File):
         try:
             scenario = load_scenario(self.path)
         except ScenarioError as error:
-            raise self.CollectError("\n".join(error.problems)) from None
+            raise _refused(error, self.config) from None
         for device in scenario.devices:
             item = ScenarioItem.from_parent(self, scenario=scenario, device=device)
             if (bound_s := item_timeout_s(scenario, device, self.config)) is not None:
@@ -83,11 +83,19 @@ class SaverFile(pytest.File):
         try:
             scenario = load_saver_scenario(self.path)
         except ScenarioError as error:
-            raise self.CollectError("\n".join(error.problems)) from None
+            raise _refused(error, self.config) from None
         item = SaverItem.from_parent(self, scenario=scenario)
         if self.config.pluginmanager.hasplugin("timeout"):
             item.add_marker(pytest.mark.timeout(scenario.deadline_s))
         yield item
+
+
+def _refused(error: ScenarioError, config: pytest.Config) -> pytest.Collector.CollectError:
+    """What is wrong with a file, and how to run the others all the same: pytest runs none after such an error."""
+    lines = [*error.problems]
+    if not config.getoption("continue_on_collection_errors") and not config.getoption("collectonly"):
+        lines.append("no test is run while a file is refused: mend it, or give --continue-on-collection-errors as well")
+    return pytest.Collector.CollectError("\n".join(lines))
 
 
 class StoredRunFile(pytest.File):

@@ -167,7 +167,11 @@ class _Work:
         if (found := self._find(part, name)) is None:
             return
         label, tensor = found
-        self._fired.tell(**bits.flip(label, tensor, index, bit))
+        try:
+            measured = bits.flip(label, tensor, index, bit)
+        except Exception as error:  # of a kind whose elements cannot be set, such as a nested or a sparse one
+            measured = {"problem": f"no bit of {label} can be flipped: {type(error).__name__}: {error}"}
+        self._fired.tell(**measured)
 
     def add_to_buffer(self, name: str | None, amount: float) -> None:
         if (found := self._find("buffer", name)) is not None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
+from functools import partial
 from itertools import chain
 from typing import Any
 
@@ -16,6 +17,7 @@ import torch
 import xxhash
 
 from harness.rank.layout import Layout
+from harness.rank.unread import read
 
 LARGE_BYTES = 1 << 20
 
@@ -37,7 +39,10 @@ class Digests:
     def of(self, lists: Sequence[Named]) -> list[str]:
         """Of each list the hex digest (32 digits) over names, dtypes, shapes and bytes, in the order given."""
         self._tensors = [*chain.from_iterable(tensors for _, tensors in lists)]
-        plain = [*map(_plain, self._tensors)]  # held until they are read, for they may be passing copies
+        try:
+            plain = [*map(_plain, self._tensors)]  # held until they are read, for they may be passing copies
+        except Exception:  # of a kind of tensor that nobody here knows
+            plain = [*map(_readable, self._tensors)]
         self._read, of_one_list = [], iter(plain)
         for names, tensors in lists:
             here = [next(of_one_list) for _ in tensors]
@@ -46,7 +51,7 @@ class Digests:
             memories = [*map(_memory, here)]
             self._read.append((header, memories, all(len(memory) < LARGE_BYTES for memory in memories)))
         self._layout = None
-        with suppress(ValueError, RuntimeError):
+        with suppress(ValueError, RuntimeError, TypeError, AttributeError):
             layout = Layout(self._tensors)
             if layout.addresses == [tensor.data_ptr() for tensor in plain]:  # else these are copies
                 self._layout = layout
@@ -87,9 +92,14 @@ def magnitudes(names: Iterable[str], tensors: Iterable[torch.Tensor]) -> list[tu
     found = []
     for name, tensor in zip(names, tensors, strict=True):
         if tensor.is_floating_point():
-            values = _plain(tensor).double()
+            values = _readable(tensor.values() if tensor.is_nested else tensor).double()
             found.append((name, values.numel(), float(values.sum()), float(values.norm())))
     return found
+
+
+def _readable(tensor: torch.Tensor) -> torch.Tensor:
+    """As ``_plain``; empty as well if it cannot be read, which is said."""
+    return read(f"a {type(tensor).__name__} of {tensor.layout}", partial(_plain, tensor), torch.empty(0))
 
 
 def _plain(tensor: torch.Tensor) -> torch.Tensor:
@@ -97,7 +107,10 @@ def _plain(tensor: torch.Tensor) -> torch.Tensor:
     if tensor.is_meta or torch.nn.parameter.is_lazy(tensor):
         return torch.empty(0, dtype=tensor.dtype)
     tensor = tensor.detach()
-    if tensor.layout is not torch.strided:
+    if tensor.is_nested and tensor.layout is torch.strided:
+        parts = tensor.unbind()
+        return _joined((*parts, *(torch.tensor(part.shape) for part in parts)))
+    if tensor.layout is not torch.strided and not tensor.is_nested:
         tensor = tensor.to_dense()
     if (flatten := getattr(tensor, "__tensor_flatten__", None)) is not None and not hasattr(tensor, "to_local"):
         return _joined(getattr(tensor, name) for name in flatten()[0])  # it has no memory of its own

@@ -35,6 +35,8 @@ class Layout:
     def __init__(self, tensors: Sequence[torch.Tensor]) -> None:
         if not _PLAIN.issuperset(map(type, tensors)):
             raise ValueError("not all are stock tensors")
+        if any(tensor.is_nested for tensor in tensors):  # to ask one for its shape may end the process
+            raise ValueError("not all have a shape")
         self.addresses: list[int] = [*map(_address, tensors)]
         self._means_the_same = _at_once(tensors) or _one_by_one(tensors)
 

@@ -31,6 +31,13 @@ class Leaf(NamedTuple):
     def value(self) -> Any:
         return self.holder[self.key]
 
+    @property
+    def name(self) -> str:
+        """What a person would write: ``exp_avg``, ``history[2]``, ``blocks['row'][0]``; the parameter is left out."""
+        is_beside = isinstance(self.path[0], str)  # not of a parameter, which has a number
+        kept, *inner = self.path if is_beside else self.path[1:] or self.path
+        return str(kept).strip("'") + "".join(f"[{part}]" for part in inner)
+
 
 def leaves(holder: Any, key: Any, path: Path, around: tuple[int, ...] = ()) -> Iterator[Leaf]:
     """The leaves of ``holder[key]``; in which order entries were added to a dict does not matter.

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from itertools import chain, compress, count
 from operator import is_, is_not
 from typing import Any
@@ -10,6 +12,7 @@ from typing import Any
 import torch
 
 from harness.rank.leaves import CONTAINERS, PLAIN, Leaf, leaves
+from harness.rank.unread import read
 
 Groups = Sequence[Sequence[torch.Tensor]]  # the parameters of each group of some optimizers
 
@@ -45,7 +48,8 @@ class Moments:
         Args:
             groups: of these optimizers.
         """
-        states = [*chain.from_iterable(optimizer.state.values() for optimizer in optimizers)]
+        tables = (each.state if type(each.state) is defaultdict else _state(each) for each in optimizers)
+        states = [*chain.from_iterable(table.values() for table in tables)]
         # Some keep other things beside their parameters' states.
         kept = [state for state in states if isinstance(state, dict)]
         sizes = [*map(len, chain(groups, kept))]
@@ -82,26 +86,42 @@ class Moments:
         self._may_change = {
             place for place, value in enumerate(self._held) if place >= first_value and isinstance(value, PLAIN)
         }
-        found = [leaf for optimizer in optimizers for leaf in self._leaves_of(optimizer)]
+        found = [leaf for optimizer in optimizers for leaf in self.leaves_of(optimizer)]
         tensors = [leaf for leaf in found if isinstance(leaf.value, torch.Tensor)]
         self._plain = [leaf for leaf in found if not isinstance(leaf.value, torch.Tensor)]
         self.names = [leaf.path for leaf in (*tensors, *self._plain)]
         self.tensors = [leaf.value for leaf in tensors]
         self._read_numbers()
 
-    def _leaves_of(self, optimizer: torch.optim.Optimizer) -> Iterator[Leaf]:
-        state: dict[Any, Any] = optimizer.state
+    def leaves_of(self, optimizer: torch.optim.Optimizer) -> Iterator[Leaf]:
+        """Of each parameter's state, in the order of the groups, then of what is kept beside."""
+        state = _state(optimizer)
         parameters = [(i, each) for group in optimizer.param_groups for i, each in enumerate(group["params"])]
         others = [(key, key) for key in sorted(key for key in state if isinstance(key, str))]
         has_losses = id(optimizer) in self._told_losses
         for name, key in (*parameters, *others):
             if key in state:
-                for leaf in leaves(state, key, (name,)):
-                    if not (has_losses and isinstance(leaf.value, float)):
-                        yield leaf
+                found: list[Leaf] = read("what an optimizer keeps", partial(list, leaves(state, key, (name,))), [])
+                yield from (leaf for leaf in found if not (has_losses and isinstance(leaf.value, float)))
 
     def _read_numbers(self) -> None:
-        self.beside = repr([leaf.value for leaf in self._plain]).encode() if self._plain else b""
+        try:
+            self.beside = repr([leaf.value for leaf in self._plain]).encode() if self._plain else b""
+        except Exception:  # an integer of more digits than Python writes, say
+            self.beside = "\n".join(_written(leaf.value) for leaf in self._plain).encode()
+
+
+def _written(value: Any) -> str:
+    if isinstance(value, int):
+        return hex(value)
+    kind = type(value).__name__
+    return read(f"a {kind} that an optimizer keeps", partial(repr, value), kind)
+
+
+def _state(optimizer: torch.optim.Optimizer) -> Mapping[Any, Any]:
+    """As torch means it, a table; what else it is stands in one, under a name of its own."""
+    state: object = optimizer.state
+    return state if isinstance(state, Mapping) else {"state": state}
 
 
 def _within(groups: Groups, kept: Sequence[dict[Any, Any]]) -> Iterator[object]:

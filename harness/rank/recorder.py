@@ -19,6 +19,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from harness.rank.unread import read
 from harness.wire import Kind, Phase
 
 WINDOW_BYTES = 1 << 16
@@ -49,7 +50,11 @@ class Recorder:
         os.register_at_fork(after_in_child=self._forget)
 
     def emit(self, kind: Kind, **fields: Any) -> None:
-        self.emit_encoded(kind, "," + encode(fields)[1:-1] if fields else "")
+        try:
+            members = encode(fields)[1:-1]
+        except Exception:  # an integer of more digits than Python writes, say: the others are told all the same
+            members = encode({name: value for name, value in fields.items() if _can_be_told(name, value)})[1:-1]
+        self.emit_encoded(kind, f",{members}" if members else "")
 
     def emit_encoded(self, kind: Kind, members: str) -> None:
         """Record an event whose fields were encoded before: JSON members, each with a comma before it."""
@@ -121,3 +126,7 @@ class Recorder:
     def _forget(self) -> None:
         # A loader's worker process is not this rank: it must not write into its record.
         self._fd, self._window_bytes = None, 0
+
+
+def _can_be_told(name: str, value: Any) -> bool:
+    return bool(read(f"the field {name} of an event", lambda: encode(value), ""))

@@ -74,16 +74,14 @@ class TrainingState:
         return {"params": params, "optimizer": extended(optimizer, self._moments.beside), "buffers": buffers}
 
     def named(self, part: str) -> Iterator[tuple[str, torch.Tensor]]:
-        """Name and tensor of each ``parameter``, ``buffer``, or state that an ``optimizer`` keeps of a parameter."""
+        """Name and tensor of each ``parameter``, ``buffer``, or state that an ``optimizer`` keeps, nested or not."""
         self._look(_groups(self._optimizers))
         if part == "optimizer":
-            for optimizer in self._optimizers:
-                for group in optimizer.param_groups:
-                    for kept in filter(None, map(optimizer.state.get, group["params"])):
-                        yield from ((key, kept[key]) for key in sorted(kept) if isinstance(kept[key], torch.Tensor))
+            found = chain.from_iterable(map(self._moments.leaves_of, self._optimizers))
+            yield from ((leaf.name, leaf.value) for leaf in found if isinstance(leaf.value, torch.Tensor))
         else:
-            found = self._parameters if part == "parameter" else self._buffers
-            yield from zip(found.names, found.tensors, strict=True)
+            those = self._parameters if part == "parameter" else self._buffers
+            yield from zip(those.names, those.tensors, strict=True)
 
     def digest_of_buffers(self, others: Mapping[int, torch.Tensor]) -> str:
         """As if in place of each buffer stood what ``others`` has for its identity."""

@@ -261,7 +261,11 @@ class Steps:
             self._num_inner_steps += 1  # its step() calls that of its base class, which has hooks of its own
             return
         self._is_stepping, self._num_inner_steps = True, 0
-        if (lr := [float(group["lr"]) for group in optimizer.param_groups]) != self._lr:
+        try:
+            lr = [float(group["lr"]) for group in optimizer.param_groups]
+        except Exception:  # there is none, or it is no such number: then it is not known
+            lr = []
+        if lr != self._lr:
             self._lr, self._encoded_lr = lr, encode(lr)
         if self._gradients is not None:
             with self.unseen():  # it calls a copy of the model

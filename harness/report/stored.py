@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.checks.base import Verdict
-from harness.checks.diagnosis import Cause
+from harness.checks.cause import Cause
 from harness.errors import RecordError
 from harness.expect import Judgement
 from harness.wire import VERDICTS_JSON, Event

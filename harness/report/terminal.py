@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.checks.base import Verdict
+from harness.checks.cause import Cause
 from harness.checks.records import listed
 from harness.expect import Judgement
 from harness.wire import output_path
@@ -18,6 +19,7 @@ from harness.wire import output_path
 WIDTH = 100
 MAX_BLAMED = 3  # further ones are consequences more often than news; verdicts.json has them all
 MAX_VALUE_CHARS = 300
+MAX_LAST_LINES = 3  # of what a script wrote to stderr before it left
 _INDENT = 11
 _WORDS = {"invalid": "is broken", "unknown": "is unknown", "not-applicable": "has nothing to judge", "valid": "holds"}
 
@@ -27,7 +29,8 @@ def judgement_text(
 ) -> str:
     """The panel of one run, at most 100 columns wide but for paths and commands, which are there to be copied.
 
-    The headline first, under UNKNOWN where nothing is proven. For each promise that does not hold: the promise, the
+    The headline first, under UNKNOWN where nothing is proven, and what a script wrote last that left with an exit code.
+    For each promise that does not hold: the promise, the
     place, the values and the file to open. Then what is wrong beside the promises, the causes of failed launches, and
     the commands.
 
@@ -36,9 +39,13 @@ def judgement_text(
         replay: the command that runs the same plan again, if there is one.
         page: the HTML page that shows it, if there is one.
     """
-    shown, left = judgement.blamed[:MAX_BLAMED], judgement.blamed[MAX_BLAMED:]
+    shown, others = judgement.blamed[:MAX_BLAMED], judgement.blamed[MAX_BLAMED:]
     heading = "UNKNOWN: " if judgement.outcome == "unknown" else ""
     lines = textwrap.wrap(heading + judgement.headline, WIDTH)
+    # Why a script leaves with an exit code only itself can say; of its arguments, say, and then nothing else counts.
+    left = [cause for cause in judgement.diagnosis if cause.how == "exit" and cause.exit_code and cause.named]
+    for cause in left[:1]:
+        lines += _last_words(cause, run_dir)
     lines += _field("title", title)
     for verdict in shown:
         if judgement.headline.startswith(f"{verdict.guarantee} "):  # the headline has told its reason
@@ -46,7 +53,7 @@ def judgement_text(
         else:
             lines += ["", *_statement(verdict), *_details(verdict, run_dir)]
     lines.append("")
-    lines += _field("also", ", ".join(f"{verdict.guarantee} ({verdict.outcome})" for verdict in left))
+    lines += _field("also", ", ".join(f"{verdict.guarantee} ({verdict.outcome})" for verdict in others))
     for problem in judgement.problems:
         if problem != judgement.headline:
             lines += _field("problem", problem)
@@ -54,8 +61,8 @@ def judgement_text(
         where = [f"launch {cause.restart}", *([listed(cause.named)] if cause.named else [])]
         source = f" ({cause.event.where})" if cause.event else ""
         lines += _field("cause", f"{', '.join(where)}: {cause.detail}{source}")
-        if cause.how == "exit" and cause.exit_code and cause.rank is not None:  # why, only the script itself can say
-            lines += _last_words(output_path(run_dir, cause.rank, cause.restart, "stderr"))
+        if cause in left[1:]:
+            lines += _last_words(cause, run_dir)
     if judgement.doubt not in judgement.headline:
         lines += _field("doubt", judgement.doubt)
     lines += _uncut("baseline", judgement.baseline_dir)
@@ -87,13 +94,14 @@ def place(verdict: Verdict) -> str:
     return ", ".join(form.format(value) for form, value in parts if value is not None)
 
 
-def _last_words(path: Path) -> list[str]:
-    """The file, and the last line in it; nothing if it is not there, or empty."""
+def _last_words(cause: Cause, run_dir: Path) -> list[str]:
+    """What the first rank that it names wrote to stderr, and the last lines of it; nothing if it wrote nothing."""
+    path = output_path(run_dir, cause.named[0], cause.restart, "stderr")
     try:
-        said = path.read_text(errors="replace")[-MAX_VALUE_CHARS:].strip()
+        said = [line[-MAX_VALUE_CHARS:] for line in path.read_text(errors="replace").splitlines() if line.strip()]
     except OSError:
         return []
-    return [*_uncut("stderr", str(path)), *_field("", said.splitlines()[-1])] if said else []
+    return [*_uncut("stderr", str(path)), *_field("", "\n".join(said[-MAX_LAST_LINES:]))] if said else []
 
 
 def _statement(verdict: Verdict) -> list[str]:

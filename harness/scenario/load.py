@@ -72,15 +72,20 @@ def _load(file: FilePath, model: type[AScenario], problems_between: Callable[[AS
     problems += [single_bracket(name) for name in single]
     if scenario is not None and not problems:
         return scenario
-    lines = _lines(text, single)
+    lines = _lines(text, single, problems)
     problems.sort(key=lambda problem: line_of(lines, problem.path))
     raise ScenarioError([_line(file, line_of(lines, p.path), p, raw) for p in problems])
 
 
-def _lines(text: str, single: list[str]) -> dict[Path, int]:
-    """Where things stand, also those of a ``single`` table as of the first of an array."""
+def _lines(text: str, single: list[str], problems: list[Problem]) -> dict[Path, int]:
+    """Where things stand, also those of a ``single`` table as of the first of an array, and under another name."""
     lines = dict(locate(text))
-    return lines | {(path[0], 0, *path[1:]): line for path, line in lines.items() if path[0] in single}
+    lines |= {(path[0], 0, *path[1:]): line for path, line in lines.items() if path[0] in single}
+    for problem in problems:
+        if problem.meant is not None:
+            size = len(problem.path)
+            lines |= {(*problem.meant, *p[size:]): line for p, line in lines.items() if p[:size] == problem.path}
+    return lines
 
 
 def _check(
@@ -112,7 +117,13 @@ def _check(
 
 def _innermost(problems: list[Problem]) -> list[Problem]:
     """Without those around others: a wrong item also makes its list too short."""
-    return [p for p in problems if not any(p is not q and q.path[: len(p.path)] == p.path for q in problems)]
+    meant = [problem.meant for problem in problems if problem.meant is not None]
+    return [
+        p
+        for p in problems
+        if p.path not in meant  # what is missing stands there, under a name that is not known
+        and not any(p is not q and q.path[: len(p.path)] == p.path for q in problems)
+    ]
 
 
 def _not_json(value: Any) -> Any:
@@ -120,9 +131,15 @@ def _not_json(value: Any) -> Any:
 
 
 def _not_implied(problems: Iterable[Problem], known: list[Problem]) -> list[Problem]:
-    """``problems`` without those that are about, or need, a field with a known one."""
+    """``problems`` without those that are about, or need, a field with a known one, or one that stands misspelled."""
     bad = [problem.path for problem in known]
-    return [p for p in problems if not any(_overlap(place, b) for place in (p.path, *p.needs) for b in bad)]
+    misspelled = [problem.meant for problem in known if problem.meant is not None]
+
+    def is_implied(place: Path) -> bool:
+        # What is in a table with a misspelled name is right or wrong in itself.
+        return any(_overlap(place, b) for b in bad) or any(place == meant[: len(place)] for meant in misspelled)
+
+    return [p for p in problems if not any(map(is_implied, (p.path, *p.needs)))]
 
 
 def _overlap(one: Path, other: Path) -> bool:

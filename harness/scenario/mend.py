@@ -19,7 +19,14 @@ _STAND_INS = {int: 1, float: 1.0, str: "stand-in"}
 
 
 def mend(raw: dict[str, Any], problem: Problem, model: type[BaseModel]) -> bool:
-    """Put the nearest known value, a stand-in, or the default in the place of what is wrong; returns True."""
+    """Put the nearest known value, a stand-in, or the default in the place of what is wrong; returns True.
+
+    What stands under an unknown name is put where it was probably meant to be.
+    """
+    if problem.meant is not None:
+        around = value_at(raw, problem.path[:-1])
+        around[problem.meant[-1]] = around.pop(problem.path[-1])
+        return True
     match problem.path:
         case ("workload" | "saver" as name,):
             raw[name] = "stand-in"

@@ -12,8 +12,9 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
-from harness.faults import KINDS
+from harness.faults import KINDS, Fault
 from harness.faults.base import At
+from harness.quoted import cut
 from harness.scenario.effects import Effect
 from harness.scenario.gradient import Gradient
 from harness.scenario.metric import Metric
@@ -47,12 +48,14 @@ class Problem:
         text: what is wrong, what is allowed, and the cure.
         needs: further fields that must be right themselves for this to be true.
         nearest: the known value that was probably meant, None for a field's name.
+        meant: of a field with an unknown name, the one that it was probably meant to be, which is not given itself.
     """
 
     path: Path
     text: str
     needs: tuple[Path, ...] = ()
     nearest: str | None = None
+    meant: Path | None = None
 
     @property
     def field(self) -> str:
@@ -90,8 +93,7 @@ def either(names: Sequence[object]) -> str:
 
 def shown(value: Any) -> str:
     """``value`` as it may stand in a message: short, and on one line."""
-    text = json.dumps(value, ensure_ascii=False, default=str)
-    return text if len(text) <= _MAX_VALUE_CHARS else text[: _MAX_VALUE_CHARS - 3] + "..."
+    return cut(json.dumps(value, ensure_ascii=False, default=str), _MAX_VALUE_CHARS)
 
 
 def described(cls: type) -> dict[str, str]:
@@ -131,7 +133,7 @@ def _problem(
                 other = f"is a field of the whole scenario: write it above the first {above}"
                 text = other if problem.nearest is None else f"{problem.text}; '{name}' {other}"
                 problem = replace(problem, text=text)
-            return replace(problem, nearest=None)
+            return replace(problem, nearest=None, meant=_meant(path, problem.nearest, raw))
         case "missing":
             meaning = described(around).get(name, "required")
             return Problem(path, f"missing: {meaning.rstrip('.')}")
@@ -139,11 +141,19 @@ def _problem(
             names = re.findall(r"'([^']*)'", context["expected"])
             return unknown_name(path, value_at(raw, path), names, "value")
         case "union_tag_not_found":
+            if near := difflib.get_close_matches("kind", value_at(raw, path), n=1):
+                problem = unknown_name((*path, near[0]), near[0], _fields_of(Fault), "field")
+                return replace(problem, nearest=None, meant=_meant(problem.path, problem.nearest, raw))
             return Problem((*path, "kind"), f"missing; allowed: {', '.join(KINDS)}")
         case "union_tag_invalid":
             return unknown_name((*path, "kind"), context["tag"], list(KINDS), "kind of fault")
     text = _TYPES.get(kind, message.replace("Input should be", "must be").replace(" item after validation", ""))
     return Problem(path, text)
+
+
+def _meant(path: Path, near: str | None, raw: Any) -> Path | None:
+    there = value_at(raw, path[:-1])
+    return (*path[:-1], near) if near is not None and isinstance(there, dict) and near not in there else None
 
 
 def _class_around(loc: Path, model: type[BaseModel]) -> type:
