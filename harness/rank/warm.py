@@ -19,6 +19,7 @@ import signal
 import sys
 import traceback
 import weakref
+from collections.abc import Callable, Sequence
 from contextlib import redirect_stdout, suppress
 from pathlib import Path
 from typing import Any
@@ -73,7 +74,12 @@ QUOTED = (
 )
 
 
-def _serve(request: dict[str, Any]) -> int:
+def wait(pid: int) -> int:
+    """Wait for this child to end; returns its exit code."""
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+
+def _run(request: dict[str, Any], wait: Callable[[int], int]) -> int:
     """Fork a supervisor for one run and wait for it; returns its exit code."""
     from harness.rank.agent import be_agent
     from harness.rank.supervisor import supervise
@@ -81,7 +87,7 @@ def _serve(request: dict[str, Any]) -> int:
     warm_pid = os.getpid()
     pid = os.fork()
     if pid:
-        status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+        status = wait(pid)
         descendants.end_all()  # nothing is left unless the supervisor was killed: then what it had adopted is ours
         return status
     code = 1
@@ -112,10 +118,8 @@ def answer(what: dict[str, Any]) -> None:
     print(json.dumps(what), flush=True)
 
 
-def main(parent_pid: int, packages: list[str]) -> None:
-    lifeline.die_with_parent(parent_pid)
-    lifeline.adopt_orphans()  # of a supervisor that was killed
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the controller's to handle
+def prepare(packages: Sequence[str]) -> str:
+    """Import all that a run needs, and the user's packages; returns why one of these cannot be imported, or nothing."""
     for package in PRELOAD:
         importlib.import_module(package)
     for package in PRELOAD_IF_THERE:
@@ -127,17 +131,35 @@ def main(parent_pid: int, packages: list[str]) -> None:
                 importlib.import_module(package)
         except (Exception, SystemExit) as error:
             reason = " ".join(f"{type(error).__name__}: {error}".split())
-            answer({"error": f"preload: the package {package} cannot be imported: {reason}"})
-            return
+            return f"preload: the package {package} cannot be imported: {reason}"
     _do_once_for_all()
     for finalizer in list(weakref.finalize._registry):  # type: ignore[attr-defined]
         finalizer.atexit = False  # what was imported here is not for each forked process to tidy up at its end: 20 ms
     gc.collect()
     gc.freeze()  # the collector of a forked rank shall not touch, and so copy, our pages
     huge_pages.collapse()
+    return ""
+
+
+def serve(wait: Callable[[int], int] = wait) -> None:
+    """Answer the requests on stdin until it ends.
+
+    Args:
+        wait: for a child; returns its exit code.
+    """
+    lifeline.adopt_orphans()  # of a supervisor that was killed
     answer({"ready": True})
     for line in sys.stdin:
-        answer({"status": _serve(json.loads(line))})
+        answer({"status": _run(json.loads(line), wait)})
+
+
+def main(parent_pid: int, packages: list[str]) -> None:
+    lifeline.die_with_parent(parent_pid)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the controller's to handle
+    if problem := prepare(packages):
+        answer({"error": problem})
+    else:
+        serve()
 
 
 if __name__ == "__main__":
