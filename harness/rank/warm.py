@@ -29,6 +29,7 @@ from harness.rank import descendants, huge_pages, lifeline, sources
 # torch.distributed.nn: see harness.rank.main. torch._dynamo: else the first optimizer step or DDP object imports it
 # in every rank, for a second or two each.
 PRELOAD = (
+    "encodings.idna",
     "torch",
     "torch._dynamo",
     "torch.distributed._composable",
