@@ -22,14 +22,16 @@ import weakref
 from collections.abc import Callable, Sequence
 from contextlib import redirect_stdout, suppress
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
-from harness.rank import descendants, huge_pages, lifeline, sources
+from harness.rank import descendants, huge_pages, lifeline, scripts, sources
 
 # torch.distributed.nn: see harness.rank.main. torch._dynamo: else the first optimizer step or DDP object imports it
 # in every rank, for a second or two each.
 PRELOAD = (
     "encodings.idna",
+    "sqlite3",
     "torch",
     "torch._dynamo",
     "torch.distributed._composable",
@@ -86,6 +88,7 @@ def _run(request: dict[str, Any], wait: Callable[[int], int]) -> int:
     from harness.rank.supervisor import supervise
 
     warm_pid = os.getpid()
+    scripts.compile_ahead(Path(request["run_dir"]))
     pid = os.fork()
     if pid:
         status = wait(pid)
@@ -107,7 +110,17 @@ def _run(request: dict[str, Any], wait: Callable[[int], int]) -> int:
 
 def _do_once_for_all() -> None:
     """What each rank would do at its start, with the same result."""
+    import torch
+    from torch.utils.data import DataLoader
+
     sources.remember()
+    scripts.install()
+    for device in (torch.cuda, torch.xpu, torch.mtia):
+        if not device._is_compiled():  # seeding it quotes the whole stack, for an error of a call that is never made
+            vars(device)["traceback"] = SimpleNamespace(**vars(traceback) | {"format_stack": list})
+    samples: Any = [torch.zeros(1), torch.zeros(1)]
+    for _ in DataLoader(samples, 2, generator=torch.Generator()):
+        pass  # it asks what kinds of collections its data are, which is remembered
     for name in QUOTED:
         if (module := sys.modules.get(name)) is not None and module.__file__:
             linecache.getlines(module.__file__)
