@@ -118,7 +118,7 @@ def test_a_run_ends_with(killed: str, tmp_path: Path) -> None:
         asker = subprocess.Popen([sys.executable, "-c", ASKS, str(run_dir), str(fd)], pass_fds=[fd])
         try:
             records = [run_dir / f"rank-{rank}" / "events-0.jsonl" for rank in (0, 1)]
-            assert settle(lambda: all(p.exists() and "\n" in p.read_text() for p in records), 60.0)
+            assert settle(lambda: all(p.exists() and "\n" in p.read_text() for p in records), 90.0)
             ranks = [psutil.Process(json.loads(p.read_text().splitlines()[0])["pid"]) for p in records]
             family = [*ranks, *ranks[0].parents()[:3]]
             assert family[-1].ppid() == nursery._process.pid
