@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -47,14 +47,23 @@ class Session:
         store_dir: where baselines and what was probed are kept; may be shared with other processes.
         runs_dir: where each run gets a directory.
         fresh_baselines: make every baseline anew.
+        launchers: how the launcher of each name is made.
     """
 
-    def __init__(self, store_dir: Path, runs_dir: Path, *, fresh_baselines: bool = False) -> None:
+    def __init__(
+        self,
+        store_dir: Path,
+        runs_dir: Path,
+        *,
+        fresh_baselines: bool = False,
+        launchers: Mapping[str, Callable[[], Launcher]] = LAUNCHERS,
+    ) -> None:
         self._store_dir = store_dir
         self._runs_dir = runs_dir
         self._baselines = BaselineCache(store_dir / "baselines")
         self._fresh = fresh_baselines
         self._open = ExitStack()
+        self._make = launchers
         self._launchers: dict[str, Launcher] = {}
 
     def __enter__(self) -> Self:
@@ -127,7 +136,7 @@ class Session:
 
     def _launch(self, plan: Plan, run_dir: Path, env: dict[str, str]) -> None:
         if plan.launcher not in self._launchers:
-            self._launchers[plan.launcher] = self._open.enter_context(LAUNCHERS[plan.launcher]())
+            self._launchers[plan.launcher] = self._open.enter_context(self._make[plan.launcher]())
         self._launchers[plan.launcher].launch(plan, run_dir, env)
         if plan.effects:
             write_effects(read_effects(plan.effects, run_dir), run_dir)

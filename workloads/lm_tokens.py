@@ -13,6 +13,7 @@ Tensor names end in their shape: B sequences, T tokens, W width, H the two losse
 import argparse
 import contextlib
 import itertools
+import math
 import os
 from collections.abc import Iterator
 from typing import Any, NamedTuple
@@ -64,13 +65,21 @@ class Batch(NamedTuple):
     topic_B: Tensor  # no_target where it is not known
 
 
-def make_sequence(fixed: torch.Generator) -> tuple[Tensor, Tensor, int]:
-    """Tokens and targets, 3 to ``max_length`` of them, and the topic of one sequence in three."""
-    topic, start, length, question = (int(torch.randint(n, (), generator=fixed)) for n in (num_topics, 61, 22, 8))
-    token_T = (start + (2 * topic + 1) * torch.arange(length + 4)) % vocabulary_size
-    target_T = token_T[1:].clone()
-    target_T[: question if start % 2 else None] = no_target
-    return token_T[:-1], target_T, topic if length % 3 == 0 else no_target
+def make_sequences(fixed: torch.Generator) -> list[tuple[Tensor, Tensor, int]]:
+    """Tokens and targets, 3 to ``max_length`` of them, and the topic of one sequence in three, of each sequence."""
+    # all numbers in one go: a call costs far more than what it draws
+    ranges = (num_topics, 61, 22, 8)
+    draws_N4 = torch.randint(math.lcm(*ranges), (num_sequences, 4), generator=fixed) % torch.tensor(ranges)
+    tokens_NT = (draws_N4[:, 1:2] + (2 * draws_N4[:, :1] + 1) * torch.arange(max_length + 1)) % vocabulary_size
+    targets_NT = tokens_NT.clone()
+    sequences = []
+    for token_T, target_T, (topic, start, length, question) in zip(
+        tokens_NT, targets_NT, draws_N4.tolist(), strict=True
+    ):
+        target_T[1 : 1 + question if start % 2 else None] = no_target
+        known = topic if length % 3 == 0 else no_target
+        sequences.append((token_T[: length + 3], target_T[1 : length + 4], known))
+    return sequences
 
 
 def collate(sequences: list[tuple[Tensor, Tensor, int]]) -> Batch:
@@ -96,7 +105,7 @@ class ResumableSampler(DistributedSampler[int]):
 
 
 fixed = torch.Generator().manual_seed(1)
-dataset: Any = [make_sequence(fixed) for _ in range(num_sequences)]
+dataset: Any = make_sequences(fixed)
 sampler = ResumableSampler(dataset, seed=args.seed)
 # each pass over a DataLoader draws one number: from its own generator, or a resumed epoch would shift all dropout
 order = torch.Generator()

@@ -30,6 +30,7 @@ from harness.chaos.job import JobSource
 from harness.chaos.progress import Progress
 from harness.chaos.same_cause import folded
 from harness.chaos.trial import Trial, begin, try_number, try_scenario
+from harness.launch.nursery import Nursery
 
 REPEAT_EVERY = 20  # of so many plans one is run twice, and both must come to the same
 MAX_FOUND = 8  # ways not to pass that are made smaller; more of them in a night have one cause, most likely
@@ -153,10 +154,11 @@ def run_night(order: Order, out: TextIO, budget: Budget | None = None) -> Night:
     earlier = {*order.out_dir.glob("*.toml")}
     context = get_context("spawn")  # a launcher's parent process must not share what this one has open
     is_ending = context.Event()
-    begin_with = (str(order.store_dir), str(order.runs_dir), is_ending)
+    store, runs = str(order.store_dir), str(order.runs_dir)
     with (
         _told_to_end(is_ending.set) as was_told,
-        ProcessPoolExecutor(order.jobs, context, begin, begin_with) as pool,
+        Nursery() as nursery,
+        ProcessPoolExecutor(order.jobs, context, begin, (store, runs, is_ending, nursery.channel)) as pool,
     ):
         try:
             _Running(night, budget, progress, pool, was_told).to_the_end()

@@ -19,6 +19,7 @@ from pathlib import Path
 from harness.chaos.job import JobSource, job_of
 from harness.chaos.night import JOBS_A_CORE
 from harness.chaos.trial import Trial, begin, try_number
+from harness.launch.nursery import Nursery
 from harness.mutants import Row
 from harness.scenario import load_scenario
 
@@ -40,7 +41,8 @@ def try_planted(
     num_workers = jobs or JOBS_A_CORE * (os.cpu_count() or 1)
     with (
         tempfile.TemporaryDirectory(prefix="chaos-planted-") as store,
-        ProcessPoolExecutor(num_workers, context, begin, (store, store, context.Event())) as pool,
+        Nursery() as nursery,
+        ProcessPoolExecutor(num_workers, context, begin, (store, store, context.Event(), nursery.channel)) as pool,
     ):
         for row in filter(None, pool.map(partial(_try, seed), files)):
             rows.append(row)

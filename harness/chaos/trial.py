@@ -8,13 +8,15 @@ import shutil
 import signal
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from multiprocessing import parent_process
 from multiprocessing.connection import wait
 from multiprocessing.synchronize import Event
 from multiprocessing.util import Finalize
 from pathlib import Path
+from socket import socket
 from typing import Any, Literal
 
 from harness.chaos.draw import ANY_JOB, draw
@@ -24,6 +26,8 @@ from harness.checks import Verdict
 from harness.errors import HarnessError
 from harness.expect import Judgement
 from harness.history import Baseline, load_history
+from harness.launch import LAUNCHERS, Launcher
+from harness.launch.warm import WarmLauncher
 from harness.plan import make_plan
 from harness.run import Session
 from harness.scenario import Scenario
@@ -96,24 +100,26 @@ _session: Session
 _is_ending: Event | None = None
 
 
-def begin(store_dir: str, runs_dir: str, is_ending: Event) -> None:
+def begin(store_dir: str, runs_dir: str, is_ending: Event, nursery: socket) -> None:
     """What each worker process does first.
 
     Args:
         is_ending: set when the night is to end early.
+        nursery: the channel of the one that the workers share.
     """
     global _is_ending
     _is_ending = is_ending
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)  # the night ends its workers, when their runs are over
     threading.Thread(target=_end_with_parent, daemon=True).start()
-    open_session(Path(store_dir), Path(runs_dir))
+    open_session(Path(store_dir), Path(runs_dir), nursery)
 
 
-def open_session(store_dir: Path, runs_dir: Path) -> None:
+def open_session(store_dir: Path, runs_dir: Path, nursery: socket | None = None) -> None:
     """Make what runs plans in this process; it ends with the process."""
     global _session
-    _session = Session(store_dir, runs_dir)
+    launchers: dict[str, Callable[[], Launcher]] = {**LAUNCHERS, "warm": partial(WarmLauncher, nursery)}
+    _session = Session(store_dir, runs_dir, launchers=launchers)
     Finalize(None, _session.__exit__, (None, None, None), exitpriority=100)  # before what multiprocessing ends
 
 

@@ -5,10 +5,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from harness.launch.base import Launcher
 from harness.launch.torchrun import TorchrunLauncher
 from harness.launch.warm import WarmLauncher
 
-LAUNCHERS: dict[str, type[Launcher]] = {"warm": WarmLauncher, "torchrun": TorchrunLauncher}
+LAUNCHERS: dict[str, Callable[[], Launcher]] = {"warm": WarmLauncher, "torchrun": TorchrunLauncher}
 
 __all__ = ["LAUNCHERS", "Launcher"]

@@ -12,7 +12,9 @@ import selectors
 import subprocess
 import tempfile
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
+from socket import socket
 from typing import IO, Any
 
 from harness.errors import LaunchError
@@ -26,9 +28,9 @@ from harness.launch.base import (
     tail_of,
     wait_until_gone,
 )
+from harness.launch.nursery import START_S, Nursling, nursling
 from harness.plan import Plan
 
-START_S = 120.0  # importing torch on a cold disk
 END_S = 5.0  # how long a supervisor whose warm parent has ended may take to end its run
 # Read when an interpreter starts or torch is imported, so a forked rank cannot be given another value.
 _READ_AT_START = (
@@ -46,13 +48,19 @@ _READ_AT_START = (
 class WarmParent:
     """The controller's handle on one warm parent; see harness.rank.warm for the protocol.
 
+    Args:
+        packages: the user's, to import at its start.
+        env: what its environment has beside ours.
+        nursery: the channel of one, for a parent with neither of these.
+
     Attributes:
         log: what the parent and its supervisors wrote to stderr.
     """
 
-    def __init__(self, packages: tuple[str, ...], env: Mapping[str, str]) -> None:
+    def __init__(self, packages: tuple[str, ...], env: Mapping[str, str], nursery: socket | None = None) -> None:
         self.log: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115
-        self._process = subprocess.Popen(
+        young = nursling(nursery, self.log) if nursery is not None else None
+        self._process: Nursling | subprocess.Popen[bytes] = young or subprocess.Popen(
             python_command("harness.rank.warm", str(os.getpid()), *packages),
             env=child_environment() | dict(env),
             stdin=subprocess.PIPE,
@@ -88,7 +96,8 @@ class WarmParent:
         self._process.wait()
         for stream in (self._process.stdin, self._process.stdout, self.log):
             if stream is not None:
-                stream.close()
+                with suppress(OSError):  # what it did not read any more
+                    stream.close()
 
     def _answer(self, within_s: float) -> dict[str, Any]:
         assert self._process.stdout is not None
@@ -96,7 +105,10 @@ class WarmParent:
             selector.register(self._process.stdout, selectors.EVENT_READ)
             if not selector.select(within_s):
                 raise LaunchError(f"the warm parent did not answer within {within_s} s\n{tail_of(self.log)}")
-        line = self._process.stdout.readline()
+        try:
+            line = self._process.stdout.readline()
+        except ConnectionResetError:  # it ended and had not read what was asked
+            line = b""
         if not line:
             raise LaunchError(f"the warm parent ended with exit code {self._process.wait()}\n{tail_of(self.log)}")
         answer: dict[str, Any] = json.loads(line)
@@ -104,16 +116,21 @@ class WarmParent:
 
 
 class WarmLauncher(Launcher):
-    """Keeps a warm parent for each set of preloaded packages and of variables that are read at its start."""
+    """Keeps a warm parent for each set of preloaded packages and of variables that are read at its start.
 
-    def __init__(self) -> None:
+    Args:
+        nursery: the channel of one, from where the parent without either comes; None: it is started here.
+    """
+
+    def __init__(self, nursery: socket | None = None) -> None:
+        self._nursery = nursery
         self._parents: dict[Any, WarmParent] = {}
 
     def launch(self, plan: Plan, run_dir: Path, env: Mapping[str, str]) -> None:
         at_start = {name: value for name, value in plan.env.items() if name.startswith(_READ_AT_START)}
         key = (plan.preload, *sorted(at_start.items()))
         if key not in self._parents:
-            self._parents[key] = WarmParent(plan.preload, at_start)
+            self._parents[key] = WarmParent(plan.preload, at_start, None if any(key) else self._nursery)
         try:
             status = self._parents[key].run(run_dir, env, plan.deadline_s + GRACE_S)
         except BaseException:

@@ -11,6 +11,7 @@ import functools
 import inspect
 import os
 import random
+import select
 import signal
 import subprocess
 import sys
@@ -18,9 +19,11 @@ import threading
 import time
 import traceback
 from collections.abc import Callable
+from contextlib import suppress
 from types import FrameType, SimpleNamespace
-from typing import Any, NoReturn
+from typing import Any, ClassVar, NoReturn
 
+import torch.distributed.elastic.agent.server.api
 import torch.distributed.elastic.events as events
 import torch.distributed.elastic.multiprocessing.api as elastic
 import torch.distributed.elastic.rendezvous.api as rendezvous
@@ -31,21 +34,36 @@ from torch.distributed.elastic.multiprocessing.subprocess_handler import Subproc
 
 from harness.rank import main, ports
 
+LOOK_S = 0.5  # how often torchrun is to look at its ranks while none has ended
+
 
 class ForkedProcess:
-    """A forked rank, as torchrun's handler sees a ``subprocess.Popen``."""
+    """A forked rank, as torchrun's handler sees a ``subprocess.Popen``.
+
+    Attributes:
+        pidfd: to wait with for its end; None where the kernel has none, or from its end on.
+    """
+
+    running: ClassVar[set[ForkedProcess]] = set()
 
     def __init__(self, body: Callable[[], int]) -> None:
         self.returncode: int | None = None
         self.pid = os.fork()
         if self.pid == 0:
             _leave_with(body)
+        self.pidfd: int | None = None
+        with suppress(OSError):
+            self.pidfd = os.pidfd_open(self.pid)
+        self.running.add(self)
 
     def poll(self) -> int | None:
         if self.returncode is None:
             pid, status = os.waitpid(self.pid, os.WNOHANG)
             if pid:
                 self.returncode = os.waitstatus_to_exitcode(status)
+                self.running.discard(self)
+                if self.pidfd is not None:
+                    os.close(self.pidfd)
         return self.returncode
 
     def wait(self, timeout: float | None = None) -> int:
@@ -55,6 +73,21 @@ class ForkedProcess:
                 raise subprocess.TimeoutExpired(f"rank process {self.pid}", timeout or 0.0)
             time.sleep(0.002)  # as Popen.wait with a timeout does
         return code
+
+
+def wait_for_an_end(interval_s: float) -> None:
+    """Wait until a rank ends, and then, for those that fall with it, as long as one that looks again and again does.
+
+    Returns after ``LOOK_S`` at the latest. To look costs a tenth of a millisecond, and a run of seconds would be looked
+    at some hundred times.
+    """
+    pidfds = [process.pidfd for process in ForkedProcess.running]
+    ends = select.poll()
+    for pidfd in pidfds:
+        if pidfd is not None:
+            ends.register(pidfd, select.POLLIN)
+    if not pidfds or None in pidfds or ends.poll(1000 * LOOK_S):
+        time.sleep(interval_s)
 
 
 class ForkHandler(SubprocessHandler):
@@ -95,12 +128,15 @@ def be_agent(args: list[str]) -> NoReturn:
 
 
 def _leave_out_waits() -> None:
-    """Half of a warm run's time would go into two habits of torchrun's rendezvous that change nothing here.
+    """Half of a warm run's time would go into habits of torchrun's that change nothing here.
 
-    It asks for its caller's name by ``inspect.stack()``, which looks for the module of every frame among all that are
-    loaded (30 ms with torch, a dozen times a launch); and it spreads the first joins of many nodes over 0.3 s, where
-    there is one node.
+    Its rendezvous asks for its caller's name by ``inspect.stack()``, which looks for the module of every frame among
+    all that are loaded (30 ms with torch, a dozen times a launch); and it spreads the first joins of many nodes over
+    0.3 s, where there is one node. Its agent looks at its ranks at an interval, and for its own name at each event.
     """
+    agent = vars(torch.distributed.elastic.agent.server.api)
+    agent["time"] = SimpleNamespace(**vars(time) | {"sleep": wait_for_an_end})
+    agent["_get_fq_hostname"] = functools.cache(agent["_get_fq_hostname"])
     joining, recorded_events = vars(dynamic_rendezvous), vars(events)
     joining["inspect"] = recorded_events["inspect"] = SimpleNamespace(stack=_callers)
     delay = joining["_delay"]

@@ -19,15 +19,19 @@ import signal
 import sys
 import traceback
 import weakref
+from collections.abc import Callable, Sequence
 from contextlib import redirect_stdout, suppress
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
-from harness.rank import descendants, huge_pages, lifeline, sources
+from harness.rank import descendants, huge_pages, lifeline, scripts, sources
 
 # torch.distributed.nn: see harness.rank.main. torch._dynamo: else the first optimizer step or DDP object imports it
 # in every rank, for a second or two each.
 PRELOAD = (
+    "encodings.idna",
+    "sqlite3",
     "torch",
     "torch._dynamo",
     "torch.distributed._composable",
@@ -73,15 +77,21 @@ QUOTED = (
 )
 
 
-def _serve(request: dict[str, Any]) -> int:
+def wait(pid: int) -> int:
+    """Wait for this child to end; returns its exit code."""
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+
+def _run(request: dict[str, Any], wait: Callable[[int], int]) -> int:
     """Fork a supervisor for one run and wait for it; returns its exit code."""
     from harness.rank.agent import be_agent
     from harness.rank.supervisor import supervise
 
     warm_pid = os.getpid()
+    scripts.compile_ahead(Path(request["run_dir"]))
     pid = os.fork()
     if pid:
-        status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+        status = wait(pid)
         descendants.end_all()  # nothing is left unless the supervisor was killed: then what it had adopted is ours
         return status
     code = 1
@@ -100,7 +110,17 @@ def _serve(request: dict[str, Any]) -> int:
 
 def _do_once_for_all() -> None:
     """What each rank would do at its start, with the same result."""
+    import torch
+    from torch.utils.data import DataLoader
+
     sources.remember()
+    scripts.install()
+    for device in (torch.cuda, torch.xpu, torch.mtia):
+        if not device._is_compiled():  # seeding it quotes the whole stack, for an error of a call that is never made
+            vars(device)["traceback"] = SimpleNamespace(**vars(traceback) | {"format_stack": list})
+    samples: Any = [torch.zeros(1), torch.zeros(1)]
+    for _ in DataLoader(samples, 2, generator=torch.Generator()):
+        pass  # it asks what kinds of collections its data are, which is remembered
     for name in QUOTED:
         if (module := sys.modules.get(name)) is not None and module.__file__:
             linecache.getlines(module.__file__)
@@ -112,10 +132,8 @@ def answer(what: dict[str, Any]) -> None:
     print(json.dumps(what), flush=True)
 
 
-def main(parent_pid: int, packages: list[str]) -> None:
-    lifeline.die_with_parent(parent_pid)
-    lifeline.adopt_orphans()  # of a supervisor that was killed
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the controller's to handle
+def prepare(packages: Sequence[str]) -> str:
+    """Import all that a run needs, and the user's packages; returns why one of these cannot be imported, or nothing."""
     for package in PRELOAD:
         importlib.import_module(package)
     for package in PRELOAD_IF_THERE:
@@ -127,17 +145,35 @@ def main(parent_pid: int, packages: list[str]) -> None:
                 importlib.import_module(package)
         except (Exception, SystemExit) as error:
             reason = " ".join(f"{type(error).__name__}: {error}".split())
-            answer({"error": f"preload: the package {package} cannot be imported: {reason}"})
-            return
+            return f"preload: the package {package} cannot be imported: {reason}"
     _do_once_for_all()
     for finalizer in list(weakref.finalize._registry):  # type: ignore[attr-defined]
         finalizer.atexit = False  # what was imported here is not for each forked process to tidy up at its end: 20 ms
     gc.collect()
     gc.freeze()  # the collector of a forked rank shall not touch, and so copy, our pages
     huge_pages.collapse()
+    return ""
+
+
+def serve(wait: Callable[[int], int] = wait) -> None:
+    """Answer the requests on stdin until it ends.
+
+    Args:
+        wait: for a child; returns its exit code.
+    """
+    lifeline.adopt_orphans()  # of a supervisor that was killed
     answer({"ready": True})
     for line in sys.stdin:
-        answer({"status": _serve(json.loads(line))})
+        answer({"status": _run(json.loads(line), wait)})
+
+
+def main(parent_pid: int, packages: list[str]) -> None:
+    lifeline.die_with_parent(parent_pid)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the controller's to handle
+    if problem := prepare(packages):
+        answer({"error": problem})
+    else:
+        serve()
 
 
 if __name__ == "__main__":
