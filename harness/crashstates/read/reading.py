@@ -96,7 +96,9 @@ class Reader(Closing):
                 directory / "readers.strace",
                 calls=LOOKING,
                 string_limit_bytes=_STRING_LIMIT_BYTES,
+                expects_filters=True,
             )
+            self._readers.let_pass()
         except BaseException:
             self._scratch.close()
             self._readers.close()

@@ -186,6 +186,7 @@ def attach(
     calls: Sequence[str],
     string_limit_bytes: int,
     inject: Sequence[str] = (),
+    expects_filters: bool = False,
 ) -> Tracer:
     """Attach strace to all threads of ``pids`` and to all that they start; returns once it is attached to them all.
 
@@ -194,6 +195,8 @@ def attach(
         string_limit_bytes: longer data is cut (``Truncated``); names never are.
         inject: expressions for strace's ``-e``: ``inject=write:error=EIO:when=3``. strace counts each thread's calls
             by itself.
+        expects_filters: they will let calls pass (``unheard.let_pass``). Not with ``inject`` of a signal, which strace
+            then leaves out.
 
     Raises:
         UnavailableError: strace is not installed, or may not attach; with the cure.
@@ -206,6 +209,8 @@ def attach(
         command += ["-e", expression]
     for pid in pids:
         command += ["-p", str(pid)]
+    if expects_filters:
+        command += ["--seccomp-bpf", "true"]  # strace prepares for filters only if it starts something itself
     try:
         strace = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, errors="replace", process_group=0
