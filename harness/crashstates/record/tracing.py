@@ -210,7 +210,8 @@ def attach(
     for pid in pids:
         command += ["-p", str(pid)]
     if expects_filters:
-        command += ["--seccomp-bpf", "true"]  # strace prepares for filters only if it starts something itself
+        # strace prepares for filters only if it starts something itself, and then would not heed SIGTERM.
+        command += ["--seccomp-bpf", "--interruptible=waiting", "true"]
     try:
         strace = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, errors="replace", process_group=0
