@@ -19,6 +19,7 @@ from harness.errors import HarnessError, LaunchError, UnavailableError
 
 ATTACH_S = 20.0  # some ms on an idle machine
 DETACH_S = 20.0
+_GONE_S = 1.0  # from its last sign of life to its end
 _PIECE_BYTES = 8 << 20  # of the log, at a time
 STRING_LIMIT_BYTES = 256 << 20  # strace sets five times as much address space aside
 
@@ -109,6 +110,14 @@ class Tracer:
         if status not in (0, -15):  # 0: the last of the processes had ended before; 15: SIGTERM
             raise LaunchError(f"strace ended with {status}: {self._messages.text()}")
 
+    def has_ended(self) -> bool:
+        """Whether strace is gone though nobody asked it to go."""
+        try:
+            self._strace.wait(_GONE_S)
+        except subprocess.TimeoutExpired:
+            return False
+        return True
+
     def close(self) -> None:
         """Detach, and close the log."""
         try:
@@ -195,8 +204,8 @@ def attach(
         string_limit_bytes: longer data is cut (``Truncated``); names never are.
         inject: expressions for strace's ``-e``: ``inject=write:error=EIO:when=3``. strace counts each thread's calls
             by itself.
-        expects_filters: they will let calls pass (``unheard.let_pass``). Not with ``inject`` of a signal, which strace
-            then leaves out.
+        expects_filters: they will let calls pass (``unheard.let_pass``, which says what must be among ``calls``). Not
+            with ``inject`` of a signal, which strace then leaves out.
 
     Raises:
         UnavailableError: strace is not installed, or may not attach; with the cure.

@@ -4,6 +4,10 @@ strace stops a process twice at every call, also at those that it does not write
 of a process group make thousands while a rank loads. A filter in the kernel (seccomp) lets these few pass; whatever
 else a process asks, strace sees as before. strace can set one itself, but only for what it has started, and ranks are
 forked by others: it gets along with one that it finds, once it was told to expect some (``attach``).
+
+In the middle of a call that starts a process, or a program, strace is told of that as well. With a filter it takes this
+for the end of a call that it is not asked to trace, and misses every other call from then on. So what starts processes
+is let pass (strace follows them all the same), and ``execve`` and ``execveat`` must be among the calls to trace.
 """
 
 from __future__ import annotations
@@ -16,12 +20,15 @@ import struct
 _AUDITED = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}  # AUDIT_ARCH of linux/audit.h
 _CALLS: tuple[tuple[str, int | None, int | None], ...] = (  # and their numbers on these machines
     ("brk", 12, 214),
+    ("clone", 56, 220),
+    ("clone3", 435, 435),
     ("close", 3, 57),
     ("epoll_ctl", 233, 21),
     ("epoll_pwait", 281, 22),
     ("epoll_wait", 232, None),
     ("exit", 60, 93),
     ("exit_group", 231, 94),
+    ("fork", 57, None),
     ("futex", 202, 98),
     ("gettid", 186, 178),
     ("madvise", 28, 233),
@@ -38,6 +45,7 @@ _CALLS: tuple[tuple[str, int | None, int | None], ...] = (  # and their numbers 
     ("sendmsg", 46, 211),
     ("sendto", 44, 206),
     ("setsockopt", 54, 208),
+    ("vfork", 58, None),
     ("writev", 20, 66),
 )
 UNHEARD = {
