@@ -263,7 +263,7 @@ def test_a_load_that_strace_did_not_see_to_its_end_is_no_outcome(host: Host, tmp
         reader.outcome({})
         (strace,) = [child for child in psutil.Process().children() if child.name() == "strace"]
         strace.kill()
-        with pytest.raises(RecordError, match="strace saw the end of 0 of 1 loads"):
+        with pytest.raises(RecordError, match=r"strace (saw the end of 0 of 1 loads|has ended)"):
             reader.outcome({"a": File(b"", T)})
         with pytest.raises(LaunchError, match="strace ended"):
             reader.close()

@@ -152,9 +152,14 @@ class ProcessGroupExchange:
 
     def _gather_bytes(self, data: bytes, length: int) -> list[bytes]:
         mine = torch.frombuffer(bytearray(data.ljust(length, b"\0")), dtype=torch.uint8).to(self._device)
-        everyones = [torch.empty_like(mine) for _ in range(self.world_size)]
+        received = [bytearray(length) for _ in range(self.world_size)]
+        on_cpu = [torch.frombuffer(buffer, dtype=torch.uint8) for buffer in received]
+        everyones = [tensor.to(self._device) for tensor in on_cpu]  # on the CPU these are the buffers themselves
         dist.all_gather(everyones, mine, group=self._alive())
-        return [bytes(tensor.tolist()) for tensor in everyones]
+        for tensor, gathered in zip(on_cpu, everyones, strict=True):
+            if gathered is not tensor:
+                tensor.copy_(gathered)
+        return [bytes(buffer) for buffer in received]
 
 
 def control_device(backends: str) -> torch.device:

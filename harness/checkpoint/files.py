@@ -18,6 +18,7 @@ from pathlib import Path
 from harness.checkpoint import points
 
 PIECE_BYTES = 1 << 20
+_READ_BYTES = 1 << 16  # of small files
 SEEN_S = 60.0  # for as long NFS may go on showing a directory as it was (acdirmax)
 LOOK_AGAIN_S = 0.05
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
@@ -110,11 +111,23 @@ def read_small(dir_fd: int, name: str, limit_bytes: int) -> bytes:
         NotPlain: it is no plain file, or longer than ``limit_bytes``.
         OSError: it cannot be read.
     """
-    with os.fdopen(open_to_read(dir_fd, name), "rb") as file:
-        data = file.read(limit_bytes + 1)
+    fd = open_to_read(dir_fd, name)
+    try:
+        data = read(fd, limit_bytes + 1)
+    finally:
+        os.close(fd)
     if len(data) > limit_bytes:
         raise NotPlain(f"{name} is longer than {limit_bytes} bytes")
     return data
+
+
+def read(fd: int, limit_bytes: int) -> bytes:
+    """What is behind ``fd`` from its position on, at most so much; with no other system call than the reads."""
+    pieces: list[bytes] = []
+    while limit_bytes > 0 and (piece := os.read(fd, min(limit_bytes, _READ_BYTES))):
+        pieces.append(piece)
+        limit_bytes -= len(piece)
+    return b"".join(pieces)
 
 
 def digest_of(fd: int) -> str:

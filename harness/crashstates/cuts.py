@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator, Sequence
+from itertools import accumulate
 
 from harness.crashstates.operation import SYNCS, Kind, Operation, Recording
 
@@ -25,6 +26,12 @@ class Order:
         for op in recording.operations:
             self.place[op.index] = (op.rank, len(self.by_rank[op.rank]))
             self.by_rank[op.rank].append(op)
+        self._newest = {
+            kind: [
+                list(accumulate((op.step * (op.kind is kind) for op in ops), max, initial=0)) for ops in self.by_rank
+            ]
+            for kind in (Kind.BEGIN, Kind.ACK)
+        }
         self._places = [(op, self.place[op.index]) for op in sorted(recording.operations, key=lambda op: op.index)]
 
     @property
@@ -38,6 +45,10 @@ class Order:
     def operations(self, cut: Cut) -> list[Operation]:
         """The operations before the cut, in the recorded order."""
         return [op for op, (rank, position) in self._places if position < cut[rank]]
+
+    def newest(self, cut: Cut, kind: Kind) -> int:
+        """The newest step that some rank had begun (BEGIN), or had returned from (ACK); 0: none."""
+        return max(steps[position] for steps, position in zip(self._newest[kind], cut, strict=True))
 
     def is_before(self, first: Operation, second: Operation) -> bool:
         """Whether ``first`` had certainly happened when ``second`` did."""

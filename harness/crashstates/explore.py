@@ -35,9 +35,13 @@ class State:
     situation: Situation
     chosen: tuple[int, ...]
     visible: Visible
-    key: bytes
     acked: int
     begun: int
+
+    @property
+    def key(self) -> bytes:
+        """Equal for equal trees."""
+        return key(self.visible)
 
 
 @dataclass
@@ -81,7 +85,7 @@ class Explorer:
         self.shares = [Share(name) for name in names]
         self._most = most
         self._seed = seed
-        self._seen: set[tuple[bytes, int, int]] = set()
+        self._seen: set[tuple[object, int, int]] = set()
         self._seen_parts: set[tuple[object, ...]] = set()
         self._steps: dict[Cut, tuple[int, int]] = {}
 
@@ -103,23 +107,23 @@ class Explorer:
         return self._state(situation, chosen, situation.visible(chosen))
 
     def _state(self, situation: Situation, chosen: tuple[int, ...], visible: Visible) -> State:
-        return State(situation, chosen, visible, key(visible), *self._acked_and_begun(situation.cut))
+        return State(situation, chosen, visible, *self._acked_and_begun(situation.cut))
 
     def _new_states(self, share: Share, situations: Sequence[Situation]) -> Iterator[State]:
         share.possible = sum(situation.num_assignments for situation in situations)
         for situation, chosen in self._assignments(share, situations):
             # Most come to what was there before. Where it is of the same parts, which the models keep, their ids tell.
             names, nodes = situation.parts(chosen)
-            parts = (names, self._acked_and_begun(situation.cut), *map(id, nodes))
+            steps = self._acked_and_begun(situation.cut)
+            parts = (names, steps, *map(id, nodes))
             if parts in self._seen_parts:
                 continue
             self._seen_parts.add(parts)
-            state = self._state(situation, chosen, names.visible(nodes))
-            known = (state.key, state.acked, state.begun)
+            known = (names.content(nodes), *steps)
             if known not in self._seen:
                 self._seen.add(known)
                 share.states += 1
-                yield state
+                yield self._state(situation, chosen, names.visible(nodes))
 
     def _assignments(
         self, share: Share, situations: Sequence[Situation]
@@ -150,11 +154,8 @@ class Explorer:
 
     def _acked_and_begun(self, cut: Cut) -> tuple[int, int]:
         if cut not in self._steps:
-            ops = self.models.order.operations(cut)
-            self._steps[cut] = (
-                max((op.step for op in ops if op.kind is Kind.ACK), default=0),
-                max((op.step for op in ops if op.kind is Kind.BEGIN), default=0),
-            )
+            order = self.models.order
+            self._steps[cut] = order.newest(cut, Kind.ACK), order.newest(cut, Kind.BEGIN)
         return self._steps[cut]
 
     def _bounded(self, situations: Sequence[Situation]) -> Iterator[tuple[Situation, tuple[int, ...]]]:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import Literal
 
 from harness.crashstates.operation import Recording
-from harness.crashstates.tree import Node, Tree, Visible
+from harness.crashstates.tree import File, Link, Node, Tree, Visible
 
 How = Literal["whole", "appeared", "vanished"]  # of a rename the second half alone, or the first
 Change = tuple[int, How]  # index of an operation on entries, and how much of it came about
@@ -23,6 +23,13 @@ class Names:
 
     def __init__(self, names: Iterable[tuple[str, int]]) -> None:
         self._paths, self.objects = tuple(zip(*names, strict=True)) or ((), ())
+
+    def content(self, nodes: Sequence[Node]) -> object:
+        """Equal, for all names of one recording, where ``key(visible(nodes))`` is; made in a fraction of the time."""
+        times = [node.t_s for node in nodes if type(node) is File]
+        ranks = {t_s: rank for rank, t_s in enumerate(sorted(set(times)))}
+        of_nodes = [node.digest if type(node) is File else node.text if type(node) is Link else None for node in nodes]
+        return self._paths, tuple(of_nodes), tuple(map(ranks.__getitem__, times))
 
     def visible(self, nodes: Sequence[Node]) -> Visible:
         """The state in which the objects are ``nodes``."""

@@ -93,6 +93,10 @@ class Parent:
     def preload(self, modules: Sequence[str]) -> None:
         self._send({"import": list(modules)})
 
+    def let_pass(self) -> None:
+        """Now that strace follows it, it and its children need not stop for calls that say nothing of files."""
+        self._send({"let_pass": True})
+
     def take(self) -> None:
         """Take in one message."""
         received = self.channel.receive()

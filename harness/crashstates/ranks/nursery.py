@@ -4,6 +4,7 @@ It answers on its channel:
     {"fork": role, ...} with the child's channel    {"forked": pid}
     {"signal": number, "pid": pid}                  nothing; a child that was told of as ended is not signalled
     {"import": [name, ...]}                         nothing; modules that each of its children would else import anew
+    {"let_pass": true}                              nothing; see unheard.let_pass
     {"end": true}                                   {"left": bool}, once all that is below it is ended; it then exits
 and says {"ended": pid, "status": code} of each child, after it has ended what was left of the child's session.
 """
@@ -20,6 +21,7 @@ from contextlib import suppress
 from typing import Any, NoReturn
 
 from harness.crashstates.ranks.channel import Channel
+from harness.crashstates.record import unheard
 from harness.rank import descendants, lifeline
 
 Request = dict[str, Any]
@@ -68,6 +70,8 @@ class Nursery:
                 self._fork(request, channels[0])
             elif "signal" in request and request["pid"] in self._children:
                 os.kill(request["pid"], request["signal"])
+            if "let_pass" in request:
+                unheard.let_pass()
             for name in request.get("import", ()):
                 with suppress(BaseException):
                     importlib.import_module(name)

@@ -55,7 +55,7 @@ class Shape:
         self._outside = outside
         self._links = tuple([f"{path}/" for path, node in visible.items() if type(node) is Link])
         self._where: tuple[dict[str, tuple[str, bool]], ...] = ({}, {})  # links that are the last name: taken, followed
-        self._dating: dict[str, tuple[str, ...]] = {}
+        self._datings: dict[str, list[tuple[str, ...] | None]] = {}
         listed: dict[str, list[tuple[str, type[Node]]]] = {}
         for path, node in visible.items():
             parent, _, name = path.rpartition("/")
@@ -74,16 +74,26 @@ class Shape:
         """Names and kinds in a directory."""
         return self._children.get(directory, frozenset())
 
-    def dating(self, path: str) -> tuple[str, ...]:
-        """The files of which the newest says when a directory or a link was changed, as ``modified_s`` has it."""
-        found = self._dating.get(path)
+    def datings(self, paths: str) -> list[tuple[str, ...] | None]:
+        """For each of several paths, joined by NUL, the files of which the newest says when it was changed.
+
+        None for one that leads nowhere. A directory, or a link, is as old as ``modified_s`` has it.
+        """
+        found = self._datings.get(paths)
         if found is None:
-            nodes = self._visible
-            below = [other for other in nodes if f"{other}/".startswith(f"{path}/" if path else "")]
-            is_new = any(type(nodes[other]) is not File and not self.children(other) for other in below)
-            found = tuple(other for other in (nodes if is_new else below) if type(nodes[other]) is File)
-            self._dating[path] = found
+            found = self._datings[paths] = [self._dating(path) for path in paths.split("\0")]
         return found
+
+    def _dating(self, path: str) -> tuple[str, ...] | None:
+        where, is_there = self.where(path, follow=True)
+        if not is_there:
+            return None
+        nodes = self._visible
+        if where and type(nodes[where]) is File:
+            return (where,)
+        below = [other for other in nodes if f"{other}/".startswith(f"{where}/" if where else "")]
+        is_new = any(type(nodes[other]) is not File and not self.children(other) for other in below)
+        return tuple(other for other in (nodes if is_new else below) if type(nodes[other]) is File)
 
     def _resolved(self, path: str, *, follow: bool) -> tuple[str, bool]:
         visible = self._visible
@@ -129,15 +139,12 @@ class View:
             return where, None
         return where, self.visible[where] if where else _DIRECTORY
 
-    def time_s(self, path: str) -> float:
-        """When what ``path`` leads to was changed; -1 if it leads nowhere in this state."""
-        where, node = self.at(path, follow=True)
-        if type(node) is File:
-            return node.t_s
-        if node is None:
+    def time_s(self, files: tuple[str, ...] | None) -> float:
+        """When the newest of these was changed, as ``Shape.datings`` has them; 0 if there are none, -1 for None."""
+        if files is None:
             return -1
-        files = [self.visible[file] for file in self.shape.dating(where)]
-        return max((file.t_s for file in files if type(file) is File), default=0.0)
+        nodes = [self.visible[file] for file in files]
+        return max([node.t_s for node in nodes if type(node) is File], default=0.0)
 
 
 class Views:
@@ -173,6 +180,13 @@ class Question(ABC):
         """Whether all states of the same shape answer alike."""
         return False
 
+    def file(self, view: View) -> str | None:
+        """The path of the file that alone decides how states of the same shape answer: by ``of_file``."""
+        return None
+
+    def of_file(self, file: File) -> Answer:
+        raise NotImplementedError
+
 
 class Entry(Question):
     """readlink, unlink, mkdir: what kind of thing this name is."""
@@ -205,10 +219,17 @@ class Name(Question):
         where, node = view.at(self.path, follow=self.follow)
         if type(node) is Directory:
             return where, sum(kind is Directory for _, kind in view.shape.children(where))
-        return len(node.data) if type(node) is File else node if type(node) is Link else where
+        return self.of_file(node) if type(node) is File else node if type(node) is Link else where
 
     def is_of_shape(self, view: View) -> bool:
-        return type(view.at(self.path, follow=self.follow)[1]) is not File
+        return self.file(view) is None
+
+    def file(self, view: View) -> str | None:
+        where, node = view.at(self.path, follow=self.follow)
+        return where if type(node) is File else None
+
+    def of_file(self, file: File) -> Answer:
+        return len(file.data)
 
 
 class Target(Name):
@@ -225,10 +246,17 @@ class Content(Question):
 
     def answer(self, view: View) -> Answer:
         where, node = view.at(self.path, follow=True)
-        return node.digest if type(node) is File else where
+        return self.of_file(node) if type(node) is File else where
 
     def is_of_shape(self, view: View) -> bool:
-        return type(view.at(self.path, follow=True)[1]) is not File
+        return self.file(view) is None
+
+    def file(self, view: View) -> str | None:
+        where, node = view.at(self.path, follow=True)
+        return where if type(node) is File else None
+
+    def of_file(self, file: File) -> Answer:
+        return file.digest
 
 
 class Names(Question):
@@ -263,7 +291,7 @@ class Order(Question):
     __slots__ = ()
 
     def answer(self, view: View) -> Answer:
-        times = [view.time_s(path) for path in self.path.split("\0")]
+        times = [view.time_s(files) for files in view.shape.datings(self.path)]
         ranks = {time_s: rank for rank, time_s in enumerate(sorted(set(times)))}
         return tuple(map(ranks.__getitem__, times))
 

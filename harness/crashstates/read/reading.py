@@ -7,7 +7,7 @@ import os
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Generic, TypeVar
@@ -24,11 +24,13 @@ from harness.crashstates.record.strace import Call
 from harness.crashstates.record.tracing import attach
 from harness.crashstates.scratch import scratch
 from harness.crashstates.tree import Visible
-from harness.errors import RecordError
+from harness.errors import LaunchError, RecordError
 
 _STRING_LIMIT_BYTES = 48  # markers; names are always whole
 _MOST_AHEAD = 2000  # states that are had and looked at while ranks load
 _LOOK_S = 0.001  # how often to see whether they have
+
+_CURE = "see that nothing else traces these processes, or ends strace, and run again"
 
 T = TypeVar("T")
 
@@ -96,7 +98,9 @@ class Reader(Closing):
                 directory / "readers.strace",
                 calls=LOOKING,
                 string_limit_bytes=_STRING_LIMIT_BYTES,
+                expects_filters=True,
             )
+            self._readers.let_pass()
         except BaseException:
             self._scratch.close()
             self._readers.close()
@@ -215,13 +219,25 @@ class Reader(Closing):
     def _begin(self, visible: Visible) -> None:
         self.reads += 1
         self._disk.put(visible)
-        self._readers.prepare()
-        self._pids = self._readers.pids
-        self._tracer.new_calls()
-        self._readers.begin_load(self._directory, self._deadline_s)
+        with self._while_traced():
+            self._readers.prepare()
+            self._pids = self._readers.pids
+            self._tracer.new_calls()
+            self._readers.begin_load(self._directory, self._deadline_s)
+
+    @contextmanager
+    def _while_traced(self) -> Iterator[None]:
+        """Without strace most calls of the ranks and their parent fail (``unheard``), and they end."""
+        try:
+            yield
+        except LaunchError as error:
+            if self._tracer.has_ended():
+                raise RecordError(f"strace has ended while there were states to load: {_CURE}") from error
+            raise
 
     def _end(self) -> tuple[Outcome, Looks]:
-        outcome = self._readers.end_load()
+        with self._while_traced():
+            outcome = self._readers.end_load()
         calls = self._tracer.new_calls()
         self._require_whole(calls, outcome)
         looks = self._looker.looks(calls, self._pids)
@@ -246,8 +262,7 @@ class Reader(Closing):
         num_ended = sum(isinstance(rank, Loaded | Raised) for rank in outcome.ranks)
         if num_loaded < num_ended:
             raise RecordError(
-                f"strace saw the end of {num_loaded} of {num_ended} loads: it has ended, or let go; "
-                "see that nothing else traces these processes, and run again"
+                f"strace saw the end of {num_loaded} of {num_ended} loads: it has ended, or let go; {_CURE}"
             )
 
     def _tell(self, problem: str) -> None:

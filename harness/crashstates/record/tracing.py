@@ -19,6 +19,7 @@ from harness.errors import HarnessError, LaunchError, UnavailableError
 
 ATTACH_S = 20.0  # some ms on an idle machine
 DETACH_S = 20.0
+_GONE_S = 1.0  # from its last sign of life to its end
 _PIECE_BYTES = 8 << 20  # of the log, at a time
 STRING_LIMIT_BYTES = 256 << 20  # strace sets five times as much address space aside
 
@@ -109,6 +110,14 @@ class Tracer:
         if status not in (0, -15):  # 0: the last of the processes had ended before; 15: SIGTERM
             raise LaunchError(f"strace ended with {status}: {self._messages.text()}")
 
+    def has_ended(self) -> bool:
+        """Whether strace is gone though nobody asked it to go."""
+        try:
+            self._strace.wait(_GONE_S)
+        except subprocess.TimeoutExpired:
+            return False
+        return True
+
     def close(self) -> None:
         """Detach, and close the log."""
         try:
@@ -186,6 +195,7 @@ def attach(
     calls: Sequence[str],
     string_limit_bytes: int,
     inject: Sequence[str] = (),
+    expects_filters: bool = False,
 ) -> Tracer:
     """Attach strace to all threads of ``pids`` and to all that they start; returns once it is attached to them all.
 
@@ -194,6 +204,8 @@ def attach(
         string_limit_bytes: longer data is cut (``Truncated``); names never are.
         inject: expressions for strace's ``-e``: ``inject=write:error=EIO:when=3``. strace counts each thread's calls
             by itself.
+        expects_filters: they will let calls pass (``unheard.let_pass``, which says what must be among ``calls``). Not
+            with ``inject`` of a signal, which strace then leaves out.
 
     Raises:
         UnavailableError: strace is not installed, or may not attach; with the cure.
@@ -206,6 +218,9 @@ def attach(
         command += ["-e", expression]
     for pid in pids:
         command += ["-p", str(pid)]
+    if expects_filters:
+        # strace prepares for filters only if it starts something itself, and then would not heed SIGTERM.
+        command += ["--seccomp-bpf", "--interruptible=waiting", "true"]
     try:
         strace = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, errors="replace", process_group=0
