@@ -170,7 +170,7 @@ def parse_manifest(data: bytes) -> Manifest:
         raise Damaged(f"{MANIFEST} lists its files twice or out of order")
     ranks = sorted(f.rank for f in manifest.files if is_own_file(f.name))
     if ranks != list(range(manifest.world_size)):
-        listed = f"ranks {', '.join(map(str, ranks))}" if ranks else "none"
+        listed = f"rank{'s' * (len(ranks) > 1)} {', '.join(map(str, ranks))}" if ranks else "none"
         raise Damaged(f"{MANIFEST} is of {manifest.world_size} ranks but lists the files of {listed}")
     return manifest
 
