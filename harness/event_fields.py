@@ -99,7 +99,7 @@ FIELDS: Mapping[Kind, Fields] = {
     Kind.EXCEPTION: _all(str, "type message")
     | {"site": str | None, "in_collective": bool, "returned": dict[str, Returned]},
     Kind.EXIT: _all(str | None, "params optimizer buffers")
-    | {"code": int, "returned": dict[str, Returned], "at_once": bool}
+    | {"code": int, "returned": dict[str, Returned], "at_once": bool, "torn_down": bool}
     | {"magnitudes": list[tuple[str, int, float, float]], "threads": list[str], "sources": list[str]},
 }
 # What the checks read of every event of a kind: without it they could say nothing. All other fields may be missing: an

@@ -245,6 +245,8 @@ GLOO = ["gloo_tcp_loop", "pt_gloo_runloop", "pt_tcpstore_uv"]
         pytest.param(GLOO, {}, "invalid", id="gloo's threads outlive destroy_process_group"),
         pytest.param(["pt_tcpstore_uv"], {}, "valid", id="the store's thread is no danger"),
         pytest.param(GLOO, {"at_once": True}, "valid", id="os._exit leaves no interpreter to abort"),
+        pytest.param(GLOO, {"torn_down": True}, "invalid", id="and the record says that it came back"),
+        pytest.param(GLOO, {"torn_down": False}, "valid", id="a rank that left on its way there has destroyed none"),
         pytest.param(GLOO, {"code": 1}, "valid", id="a script that failed is another matter"),
     ],
 )

@@ -85,7 +85,9 @@ def _left_with_threads(history: History) -> Event | None:
     They run on where something still refers to the group. ``os._exit`` is the safe way out there.
     """
     for event in by_rank(history.of(Kind.EXIT)):
-        is_torn_down = event.phase == "teardown" and event.data["code"] == 0 and not event.data.get("at_once")
-        if is_torn_down and any(name.startswith(GLOO_THREADS) for name in event.data.get("threads", ())):
+        # A fault may end a rank that is about to destroy it.
+        is_torn_down = event.phase == "teardown" and event.data.get("torn_down", True)
+        is_well = event.data["code"] == 0 and not event.data.get("at_once")
+        if is_torn_down and is_well and any(name.startswith(GLOO_THREADS) for name in event.data.get("threads", ())):
             return event
     return None

@@ -62,6 +62,7 @@ def run(script: str, args: list[str]) -> int:
         **state,
         returned=collectives.returned(),
         threads=native_threads(),
+        torn_down=steps.is_torn_down,
         sources=sources(),
     )
     recorder.trim()

@@ -45,6 +45,7 @@ class Steps:
         waiting: batches that were handed out and not trained on yet.
         is_unseen: what runs now is no part of the script, and leaves no record.
         is_reading: a DataLoader makes a batch.
+        is_torn_down: ``destroy_process_group`` has come back.
     """
 
     def __init__(
@@ -77,6 +78,7 @@ class Steps:
         self.waiting = WaitingBatches()
         self._evaluated: tuple[int, weakref.ref[torch.nn.Module]] | None = None  # loader and model, as seen last
         self.is_unseen = False
+        self.is_torn_down = False
         self._used = UsedBatches()
         self._trained_loader: int | None = None  # which gave the last update its batches
         self._evaluated_loader: int | None = None  # which gave the last evaluation its batches
@@ -243,7 +245,9 @@ class Steps:
         @functools.wraps(destroy)
         def seen(*args: Any, **kwargs: Any) -> Any:
             self.enter("teardown")
-            return destroy(*args, **kwargs)
+            result = destroy(*args, **kwargs)
+            self.is_torn_down = True
+            return result
 
         dist.destroy_process_group = dist.distributed_c10d.destroy_process_group = seen
 
