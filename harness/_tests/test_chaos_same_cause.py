@@ -114,6 +114,12 @@ def test_the_summary_gives_one_file_and_how_often_it_was_found() -> None:
     assert not any("chaos-4" in line for line in lines)
 
 
+def test_the_summary_says_why_the_launches_failed() -> None:
+    why = "launch 1, rank 0: UnboundLocalError: loss at train.py:66 (rank-0/events-1.jsonl:9)"
+    one = found(replace(trial(7, "EndsLikeBaseline"), causes=(why,)))
+    assert [*summary(night([one], []))][:2] == ["plan 7: EndsLikeBaseline", f"  cause    {why}"]
+
+
 def test_the_summary_says_how_many_faults_of_each_kind_were_drawn_and_which_did_not_fire() -> None:
     both = (KILL, FlipBit(rank=0, at=At(step=5, restart=1)))
     lines = [*summary(night([], [trial(0), trial(1, faults=both), trial(2, faults=both, fired=2)]))]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import shlex
 import sys
 import textwrap
 from collections import Counter
@@ -72,7 +73,7 @@ def run(options: argparse.Namespace) -> int:
     print(header(order), flush=True)
     night = run_night(order, sys.stdout)
     path = write_night(night)
-    print("\n".join([*summary(night), f"report: {path}"]))
+    print("\n".join([*summary(night), *where_to_look(path)]))
     return EXIT_CODES[night.outcome]
 
 
@@ -158,6 +159,7 @@ def summary(night: Night) -> Iterator[str]:
             yield f"plan {found.trial.number}: of the same cause as plan {found.same_as}: {found.trial.headline}"
             continue
         yield f"plan {found.trial.number}: {found.trial.headline}"
+        yield from (f"  cause    {cause}" for cause in found.trial.causes)
         yield f"  run      {found.trial.run_dir}"
         if found.file is not None:
             state = "fails in the same way" if found.is_reproduced else "does NOT fail in the same way"
@@ -170,6 +172,12 @@ def summary(night: Night) -> Iterator[str]:
     yield from _coverage(night)
     yield from (f"doubt: {doubt}" for doubt in night.doubts)
     yield f"the night is {night.outcome}"
+
+
+def where_to_look(report: Path) -> Iterator[str]:
+    """The report of a night, and what makes pages of it."""
+    yield f"report: {report}"
+    yield f"pages: python -m harness report {shlex.quote(str(report.parent))}"
 
 
 def _coverage(night: Night) -> Iterator[str]:

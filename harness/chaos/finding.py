@@ -52,6 +52,7 @@ class Found:
             "way": self.trial.way,
             "number": self.trial.number,
             "headline": self.trial.headline,
+            "causes": list(self.trial.causes),
             "run_dir": None if self.trial.run_dir is None else str(self.trial.run_dir),
             "file": None if self.file is None else str(self.file),
             "replay": None if self.file is None else f"pytest {self.file}",
@@ -97,6 +98,7 @@ def pin_down(trial: Trial, out_dir: Path, name: str, within_s: float = SHRINK_S)
     kinds = ", then ".join(fault.kind for fault in smallest.faults) or "no fault"
     titled = smallest.model_copy(update={"title": f"{kinds}: what the guarantees demand of {smallest.workload}"})
     comment = [f"Found by {name}. It did not pass: {trial.headline}"[:1000]]
+    comment += [f"Cause: {cause}"[:500] for cause in trial.causes]
     try:
         path = write_scenario(
             titled, out_dir, f"{name} {'_'.join(fault.kind for fault in smallest.faults) or 'alone'}", comment

@@ -29,6 +29,7 @@ from harness.history import Baseline, load_history
 from harness.launch import LAUNCHERS, Launcher
 from harness.launch.warm import WarmLauncher
 from harness.plan import make_plan
+from harness.report.terminal import cause_text
 from harness.run import Session
 from harness.scenario import Scenario
 from harness.wire import Kind
@@ -53,6 +54,7 @@ class Trial:
         blamed: the guarantees for which it did not pass, if it was for any.
         places: (kind, phase, workload) of each fault.
         fired: the kind of each fault that is on record as fired, on one rank at least.
+        causes: why its launches failed, in words.
         run_dir: kept, unless it passed.
         duration_s: with all that belongs to it.
     """
@@ -65,6 +67,7 @@ class Trial:
     blamed: tuple[str, ...] = ()
     places: tuple[tuple[str, str, str], ...] = ()
     fired: tuple[str, ...] = ()
+    causes: tuple[str, ...] = field(default=(), compare=False)
     run_dir: Path | None = None
     duration_s: float = 0.0
     state: Mapping[str, Any] = field(default_factory=dict, compare=False)
@@ -218,6 +221,7 @@ def try_scenario(scenario: Scenario, name: str, *, number: int = -1, keep: bool 
         blamed=tuple(verdict.guarantee for verdict in judgement.blamed),
         places=places,
         fired=_fired(scenario, judgement, run_dir),
+        causes=tuple(map(cause_text, judgement.diagnosis)),
         run_dir=run_dir,
         duration_s=time.monotonic() - started_s,
         state=_state(judgement, run_dir) if keep else {},

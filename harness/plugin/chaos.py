@@ -73,9 +73,9 @@ class NightItem(pytest.Item):
         ]
 
     def runtest(self) -> None:
-        from harness.chaos.command import summary
+        from harness.chaos.command import summary, where_to_look
 
-        text = "\n".join([*summary(self.night), f"report: {self.report}"])
+        text = "\n".join([*summary(self.night), *where_to_look(self.report)])
         if self.night.outcome != "passed":
             pytest.fail(f"{self.night.outcome.upper()}\n{text}", pytrace=False)
         with _uncaptured(self.config):

@@ -41,7 +41,7 @@ class ForkedProcess:
     """A forked rank, as torchrun's handler sees a ``subprocess.Popen``.
 
     Attributes:
-        pidfd: to wait with for its end; None where the kernel has none, or from its end on.
+        pidfd: to wait with for its end; None where the kernel has none; closed from its end on.
     """
 
     running: ClassVar[set[ForkedProcess]] = set()

@@ -58,9 +58,7 @@ def judgement_text(
         if problem != judgement.headline:
             lines += _field("problem", problem)
     for cause in judgement.diagnosis:
-        where = [f"launch {cause.restart}", *([listed(cause.named)] if cause.named else [])]
-        source = f" ({cause.event.where})" if cause.event else ""
-        lines += _field("cause", f"{', '.join(where)}: {cause.detail}{source}")
+        lines += _field("cause", cause_text(cause))
         if cause in left[1:]:
             lines += _last_words(cause, run_dir)
     if judgement.doubt not in judgement.headline:
@@ -92,6 +90,13 @@ def place(verdict: Verdict) -> str:
         ("restart {}", verdict.restart),
     )
     return ", ".join(form.format(value) for form, value in parts if value is not None)
+
+
+def cause_text(cause: Cause) -> str:
+    """Which launch failed, by which ranks, of what, and where that stands."""
+    where = [f"launch {cause.restart}", *([listed(cause.named)] if cause.named else [])]
+    source = f" ({cause.event.where})" if cause.event else ""
+    return f"{', '.join(where)}: {cause.detail}{source}"
 
 
 def _last_words(cause: Cause, run_dir: Path) -> list[str]:
