@@ -210,11 +210,18 @@ def test_ends_of_processes_are_kept_and_signals_are_passed_over() -> None:
     assert log.ends == {6: "killed by SIGKILL", 7: "killed by SIGKILL", 8: "exited with 3"}
 
 
-def test_a_thread_that_calls_execve_goes_on_under_its_process_s_number() -> None:
+@pytest.mark.parametrize(
+    "rest",
+    [
+        pytest.param("<unfinished ...>", id="while others are at work"),
+        pytest.param("<pid changed to 7 ...>", id="while nothing else is written down"),
+    ],
+)
+def test_a_thread_that_calls_execve_goes_on_under_its_process_s_number(rest: str) -> None:
     log = Log()
     calls = log.feed(
         "7 1.1 futex(0x7f <unfinished ...>\n"
-        '8 1.2 execve("\\x61", [], 0x7f <unfinished ...>\n'
+        f'8 1.2 execve("\\x61", [], 0x7f {rest}\n'
         "7 1.3 <... futex resumed> <unfinished ...>) = ?\n"
         "7 1.4 +++ superseded by execve in pid 8 +++\n"
         "7 1.5 <... execve resumed>) = 0\n"

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import signal
 import socket
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,7 +20,7 @@ from harness._tests.launched import make_run, shown
 from harness._tests.test_launch import TRAIN, settle
 from harness.errors import LaunchError
 from harness.launch.base import is_gone
-from harness.launch.nursery import Nursery
+from harness.launch.nursery import Nursery, nursling
 from harness.launch.warm import WarmLauncher
 from harness.plan import Expect, Plan, write_plan
 
@@ -135,6 +137,21 @@ def test_it_ends_when_nobody_is_left_who_could_ask() -> None:
     with Nursery() as nursery:
         nursery.channel.shutdown(socket.SHUT_RDWR)
         assert nursery._process.wait(60.0) == 0
+
+
+def test_one_that_cannot_be_forked_costs_the_others_nothing() -> None:
+    with Nursery() as nursery, tempfile.TemporaryFile() as log:
+        first = nursling(nursery.channel, log)
+        assert first is not None
+        pid = nursery._process.pid
+        _, most = before = resource.prlimit(pid, resource.RLIMIT_NOFILE)
+        resource.prlimit(pid, resource.RLIMIT_NOFILE, (4, most))  # of the two descriptors that it is sent it gets one
+        assert nursling(nursery.channel, log) is None
+        resource.prlimit(pid, resource.RLIMIT_NOFILE, before)
+        third = nursling(nursery.channel, log)
+        assert third is not None
+        for young in (first, third):
+            assert young.stdout.readline() == b'{"ready": true}\n'
 
 
 def _has_ended(pid: int) -> bool:

@@ -36,11 +36,12 @@ def main(parent_pid: int, channel_fd: int) -> None:
                     pass
             if not packet:
                 return  # nobody is left who could ask
-            line, log = fds
-            if os.fork() == 0:
-                _be_warm_parent(nursery_pid, channel_fd, line, log)
-            os.close(line)
-            os.close(log)
+            with suppress(OSError, ValueError):  # no room for one more, or its descriptors: the others are to go on
+                line, log = fds
+                if os.fork() == 0:
+                    _be_warm_parent(nursery_pid, channel_fd, line, log)
+            for fd in fds:
+                os.close(fd)
 
 
 def _be_warm_parent(nursery_pid: int, channel_fd: int, line: int, log: int) -> NoReturn:

@@ -24,6 +24,7 @@ _BRACKET = re.compile(r'"[^"]*"|[(\[{]|[)\]},]')
 _HEX = re.compile(r"(?:\\x[0-9a-f]{2})+")
 _SUPERSEDED = re.compile(r"\+\+\+ superseded by execve in pid (\d+) \+\+\+")
 _UNFINISHED = " <unfinished ...>"
+_PID_CHANGED = re.compile(r" <pid changed to \d+ \.\.\.>")  # by a thread's execve; that it is superseded comes next
 _DETACHED = "<detached ...>"
 _RECEIVING = frozenset({"read", "pread64", "recvfrom"})  # their buffers are large, and nobody asks what was in them
 _AT_FDCWD = -100
@@ -148,6 +149,9 @@ class Log:
             text = first + text[resumed.end() :]
         if text.endswith(_UNFINISHED):
             self._unfinished[tid] = t_s, text.removesuffix(_UNFINISHED), began
+            return None
+        if text.endswith(" ...>") and (changed := _PID_CHANGED.search(text)):
+            self._unfinished[tid] = t_s, text[: changed.start()], began
             return None
         if text.endswith(_DETACHED) or text.startswith(_KILLED_BEFORE):
             return None
