@@ -128,8 +128,8 @@ class Kind(StrEnum):
     # how many raised one, or will never come back, for a signal handler ends the process within them)
     EXCEPTION = "exception"
     # the script ended by itself: code; params, optimizer, buffers, magnitudes (if it had a model); returned (as above);
-    # threads, sources; torn_down (whether destroy_process_group came back); at_once (true, only if by os._exit: past the
-    # interpreter's own end)
+    # threads, sources; torn_down (whether destroy_process_group came back); at_once (true, only if by os._exit: past
+    # the interpreter's own end)
     EXIT = "exit"
 
 
