@@ -175,9 +175,9 @@ def summary(night: Night) -> Iterator[str]:
 
 
 def where_to_look(report: Path) -> Iterator[str]:
-    """The report of a night, and what makes pages of it."""
-    yield f"report: {report}"
+    """What makes pages of a night's report, and its path."""
     yield f"pages: python -m harness report {shlex.quote(str(report.parent))}"
+    yield f"report: {report}"
 
 
 def _coverage(night: Night) -> Iterator[str]:
