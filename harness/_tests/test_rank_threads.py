@@ -27,7 +27,7 @@ def name() -> Iterator[None]:
 
 def test_a_thread_is_named_while_it_runs() -> None:
     is_over = threading.Event()
-    thread = threading.Thread(target=is_over.wait)
+    thread = threading.Thread(target=is_over.wait, name=NAME)
     thread.start()
     during = native_threads()
     is_over.set()
