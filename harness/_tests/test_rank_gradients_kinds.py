@@ -74,9 +74,15 @@ USUAL = {
 }
 
 
-def judged(run: Run, tmp_path: Path, **changes: str) -> Verdict:
+NO_TARGET = """
+    none = 0 * logits.sum()
+    none.register_hook(lambda gradient: 1 / 0)
+    return {"none": (none, 0), """
+
+
+def judged(run: Run, tmp_path: Path, text_of_losses: str = LOSSES, **changes: str) -> Verdict:
     losses = tmp_path / "losses.py"
-    losses.write_text(LOSSES)
+    losses.write_text(text_of_losses)
     text = SCRIPT
     for name, value in (USUAL | changes).items():
         text = text.replace(name, value)
@@ -91,6 +97,12 @@ def test_dropout_on_named_arguments_out_of_a_dataclass_with_slots(
     run: Run, tmp_path: Path, sparse: str, factor: str, outcome: str
 ) -> None:
     found = judged(run, tmp_path, SPARSE=sparse, FACTOR=factor)
+    assert found.outcome == outcome, found
+
+
+@pytest.mark.parametrize(("factor", "outcome"), [("1", "valid"), ("3", "invalid")])
+def test_a_head_without_targets_costs_no_backward_pass(run: Run, tmp_path: Path, factor: str, outcome: str) -> None:
+    found = judged(run, tmp_path, LOSSES.replace("\n    return {", NO_TARGET), FACTOR=factor)
     assert found.outcome == outcome, found
 
 

@@ -96,7 +96,8 @@ class Gradients:
 
     Args:
         losses_file: Python file with ``losses(model, batch)``: for each head the sum of its losses over its targets,
-            their number, and a weight (1 if left out). ``model`` is the script's own, without DDP.
+            their number, and a weight (1 if left out). ``model`` is the script's own, without DDP. A batch without
+            targets of a head has no part in that one's gradient.
         steps: those to be recorded; empty: the first two of each launch.
     """
 
