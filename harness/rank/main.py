@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 from harness.faults import load_fault
-from harness.rank import lifeline, shared_memory, traces
+from harness.rank import host_names, lifeline, shared_memory, traces
 from harness.rank.recorder import Recorder
 from harness.rank.sources import sources
 from harness.rank.threads import native_threads
@@ -45,6 +45,7 @@ def run(script: str, args: list[str]) -> int:
     traces.prepare(run_dir, rank, restart)
     recorder = Recorder(events_path(run_dir, rank, restart))
     _record_start(recorder, script)
+    host_names.quote_addresses()
     shared_memory.watch(recorder)
     steps, triggers = _install(recorder, run_dir, rank, restart)
     from harness.rank import collectives

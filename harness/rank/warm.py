@@ -25,7 +25,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from harness.rank import descendants, huge_pages, lifeline, scripts, sources
+from harness.rank import descendants, host_names, huge_pages, lifeline, scripts, sources
 
 # torch.distributed.nn: see harness.rank.main. torch._dynamo: else the first optimizer step or DDP object imports it
 # in every rank, for a second or two each.
@@ -113,6 +113,7 @@ def _do_once_for_all() -> None:
     import torch
     from torch.utils.data import DataLoader
 
+    host_names.quote_addresses()
     sources.remember()
     scripts.install()
     for device in (torch.cuda, torch.xpu, torch.mtia):

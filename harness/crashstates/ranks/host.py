@@ -29,7 +29,7 @@ from harness.crashstates.ranks import rank
 from harness.crashstates.ranks.channel import Channel
 from harness.crashstates.ranks.nursery import Nursery, Request
 from harness.crashstates.record.tracing import allow_tracing
-from harness.rank import lifeline
+from harness.rank import host_names, lifeline
 
 MAX_RANKS = 64
 _BEFORE_GROUPS = ("torch", "torch.distributed.nn")  # imported later, the second would pin the process group
@@ -152,6 +152,7 @@ def _prepare_forks(path: Path, world: int) -> None:
                 importlib.import_module(name)
             except ImportError as error:
                 raise _Unfit(f"ranks = {world} needs torch for their process group: {error}") from error
+        host_names.quote_addresses()
     if "torch" in sys.modules and _mentions_optimizer(path):
         importlib.import_module("torch._dynamo")  # else each rank would, at its first optimizer step: 1 to 2 s
     if len(threads := threading.enumerate()) > 1:
