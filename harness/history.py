@@ -33,11 +33,13 @@ class AgentExit:
 
     Attributes:
         exit_code: negative for a signal, as in subprocess.
+        order: when it was seen; of those that were found dead at once it is the same.
     """
 
     pid: int
     local_rank: int
     exit_code: int
+    order: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,7 +50,7 @@ class Outcome:
         exit_code: of the agent; negative for a signal; None if it had to be killed on the deadline.
         timed_out: the scenario's deadline passed and the run was ended by force.
         leftovers: one line each for what was still there after the end: process, port, shared memory, open file.
-        agent_exits: ranks that the agent reported as failed, in the order it did.
+        agent_exits: ranks that the agent reported as failed by themselves, in the order it did.
         asked: ranks that were asked for their stacks before they were ended.
     """
 
@@ -330,7 +332,7 @@ def load_outcome(run_dir: Path) -> Outcome:
     path = run_dir / OUTCOME_JSON
     try:
         raw = json.loads(path.read_text())
-        raw["agent_exits"] = tuple(AgentExit(**e) for e in raw["agent_exits"])
+        raw["agent_exits"] = tuple(AgentExit(**{"order": i} | e) for i, e in enumerate(raw["agent_exits"]))
         raw["leftovers"] = tuple(raw["leftovers"])
         raw["asked"] = tuple(Asked(**a) for a in raw.get("asked", ()))
         outcome = Outcome(**raw)
@@ -341,7 +343,11 @@ def load_outcome(run_dir: Path) -> Outcome:
 
 
 def _check_types(outcome: Outcome) -> None:
-    numbers = [outcome.started_ns, outcome.ended_ns, *(n for e in outcome.agent_exits for n in (e.pid, e.local_rank))]
+    numbers = [
+        outcome.started_ns,
+        outcome.ended_ns,
+        *(n for e in outcome.agent_exits for n in (e.pid, e.local_rank, e.order)),
+    ]
     numbers += [n for a in outcome.asked for n in (a.rank, a.restart, a.pid)]
     codes = [code for code in (outcome.exit_code, *(e.exit_code for e in outcome.agent_exits)) if code is not None]
     if not all(type(number) is int for number in (*numbers, *codes)):

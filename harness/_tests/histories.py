@@ -225,7 +225,8 @@ class Story:
 
     def _reported(self, rank: int, code: int | None) -> Self:
         if code is not None:
-            self.agent_exits.append(AgentExit(pid=self.pid(rank), local_rank=rank, exit_code=code))
+            order = len(self.agent_exits)
+            self.agent_exits.append(AgentExit(pid=self.pid(rank), local_rank=rank, exit_code=code, order=order))
         self.alive.discard(rank)
         return self
 

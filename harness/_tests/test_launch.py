@@ -18,6 +18,7 @@ import psutil
 import pytest
 
 from harness._tests.launched import Run, make_run, shown
+from harness.checks.diagnosis import diagnose
 from harness.errors import LaunchError
 from harness.faults.base import At
 from harness.faults.kill import Kill
@@ -45,6 +46,34 @@ def settle(condition: Callable[[], bool], within_s: float) -> bool:
             return False
         time.sleep(0.01)
     return True
+
+
+FALLS_AT_ONCE = """
+path = sys.path[0] + "/pid"
+os.mkfifo(path) if rank == 0 else None
+dist.init_process_group("gloo")
+dist.barrier()
+if rank == 1:
+    with open(path, "w") as fifo:
+        fifo.write(str(os.getpid()))
+    with open(path) as fifo:
+        fifo.read()
+    os.kill(os.getpid(), signal.SIGTERM)
+with open(path) as fifo:
+    other = os.pidfd_open(int(fifo.read()))
+with open(path, "w"):
+    pass
+select.select([other], [], [])
+dist.barrier()
+"""
+
+
+def test_a_rank_that_ended_is_named_though_its_peer_falls_before_the_agent_looks(run: Run) -> None:
+    history = run("import select, signal\n" + FALLS_AT_ONCE)
+    codes = {each.local_rank: each.exit_code for each in history.outcome.agent_exits}
+    assert codes[1] == -signal.SIGTERM
+    (cause,) = diagnose(history)
+    assert (cause.rank, cause.exit_code) == (1, -signal.SIGTERM)
 
 
 @pytest.mark.parametrize("kind", ["warm", COLD])

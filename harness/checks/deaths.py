@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from dataclasses import replace
 
@@ -26,7 +27,7 @@ def first_death(history: History, restart: int, ends: Mapping[int, End]) -> Caus
             exit_code=exit_code,
             detail=f"the launcher itself was ended by {name}; what became of its ranks follows from that",
         )
-    reported = {a.pid: order for order, a in enumerate(history.outcome.agent_exits)}
+    reported = {a.pid: a.order for a in history.outcome.agent_exits}
     signalled = [end for end in ends.values() if end.way in ("signal", "vanished") or _is_terminated(end)]
     if signalled:
         return of_end(
@@ -63,5 +64,6 @@ def _is_terminated(end: End) -> bool:
 
 
 def _order(history: History, end: End, restart: int, reported: Mapping[int, int]) -> int:
+    """When the agent saw that it had ended; after all others if it did not."""
     pid = next((e.data["pid"] for e in history.of(Kind.START, rank=end.rank, restart=restart)), None)
-    return reported.get(pid, len(reported)) if pid is not None else len(reported)
+    return reported.get(-1 if pid is None else pid, sys.maxsize)

@@ -18,7 +18,7 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from types import FrameType, SimpleNamespace
 from typing import Any, ClassVar, NoReturn
@@ -41,12 +41,15 @@ class ForkedProcess:
     """A forked rank, as torchrun's handler sees a ``subprocess.Popen``.
 
     Attributes:
-        pidfd: to wait with for its end; None where the kernel has none; closed from its end on.
+        pidfd: to wait with for its end; None where the kernel has none; and from its end on.
+        is_ended: the agent has sent it a signal, to end it.
     """
 
     running: ClassVar[set[ForkedProcess]] = set()
 
-    def __init__(self, body: Callable[[], int]) -> None:
+    def __init__(self, local_rank: int, body: Callable[[], int]) -> None:
+        self.local_rank = local_rank
+        self.is_ended = False
         self.returncode: int | None = None
         self.pid = os.fork()
         if self.pid == 0:
@@ -57,14 +60,29 @@ class ForkedProcess:
         self.running.add(self)
 
     def poll(self) -> int | None:
-        if self.returncode is None:
-            pid, status = os.waitpid(self.pid, os.WNOHANG)
-            if pid:
-                self.returncode = os.waitstatus_to_exitcode(status)
-                self.running.discard(self)
-                if self.pidfd is not None:
-                    os.close(self.pidfd)
+        self.reap([self])
         return self.returncode
+
+    @classmethod
+    def reap(cls, processes: Iterable[ForkedProcess]) -> None:
+        """Ask each for its end; those that had failed by themselves are told of in one line, in torchrun's words.
+
+        torchrun tells of one alone, the first of those that it finds dead when it looks: of two that ended within a
+        hundredth of a second it may be the one that fell with the other.
+        """
+        failed = []
+        for process in processes:
+            if process.returncode is None and (found := os.waitpid(process.pid, os.WNOHANG))[0]:
+                process.returncode = os.waitstatus_to_exitcode(found[1])
+                cls.running.discard(process)
+                if process.pidfd is not None:
+                    os.close(process.pidfd)
+                    process.pidfd = None
+                if process.returncode and not process.is_ended:
+                    failed.append(process)
+        if failed:
+            each = (f"failed (exitcode: {p.returncode}) local_rank: {p.local_rank} (pid: {p.pid})" for p in failed)
+            print("found dead:", *each, flush=True)
 
     def wait(self, timeout: float | None = None) -> int:
         ends = None if timeout is None else time.monotonic() + timeout
@@ -81,12 +99,15 @@ def wait_for_an_end(interval_s: float) -> None:
     Returns after ``LOOK_S`` at the latest. To look costs a tenth of a millisecond, and a run of seconds would be looked
     at some hundred times.
     """
-    pidfds = [process.pidfd for process in ForkedProcess.running]
+    running = {process.pidfd: process for process in ForkedProcess.running}
     ends = select.poll()
-    for pidfd in pidfds:
+    for pidfd in running:
         if pidfd is not None:
             ends.register(pidfd, select.POLLIN)
-    if not pidfds or None in pidfds or ends.poll(1000 * LOOK_S):
+    if not running or None in running:
+        time.sleep(interval_s)
+    elif ready := ends.poll(1000 * LOOK_S):
+        ForkedProcess.reap([running[pidfd] for pidfd, _ in ready])
         time.sleep(interval_s)
 
 
@@ -109,7 +130,11 @@ class ForkHandler(SubprocessHandler):
                 numpy.random.seed()
             return main.run(script, list(script_args))
 
-        return ForkedProcess(body)
+        return ForkedProcess(self.local_rank_id, body)
+
+    def close(self, death_sig: signal.Signals | None = None) -> None:
+        self.proc.is_ended = True  # type: ignore[attr-defined]  # it is a ForkedProcess
+        super().close(death_sig)
 
 
 def be_agent(args: list[str]) -> NoReturn:

@@ -172,9 +172,13 @@ def _left_in_shm(run_dir: Path, before: set[str]) -> Iterator[str]:
 
 
 def _agent_exits(run_dir: Path) -> Iterator[dict[str, int]]:
+    told: set[bytes] = set()
     with suppress(OSError):
-        for code, local_rank, pid in _FAILED.findall((run_dir / LAUNCHER_LOG).read_bytes()):
-            yield {"pid": int(pid), "local_rank": int(local_rank), "exit_code": int(code)}
+        for order, line in enumerate((run_dir / LAUNCHER_LOG).read_bytes().splitlines()):
+            for code, local_rank, pid in _FAILED.findall(line):
+                if pid not in told:
+                    told.add(pid)
+                    yield {"pid": int(pid), "local_rank": int(local_rank), "exit_code": int(code), "order": order}
 
 
 def _write_outcome(run_dir: Path, **outcome: Any) -> None:
