@@ -11,11 +11,14 @@ import copy
 import weakref
 from collections.abc import Callable, Iterable, Mapping, MutableMapping
 from dataclasses import dataclass
+from operator import methodcaller
 from typing import Any
 
 import torch
 
 EARLIER = -1  # no loader of this process
+_STOCK = {torch.Tensor}
+_address = methodcaller("data_ptr")
 
 
 @dataclass(slots=True)
@@ -38,8 +41,7 @@ class Batch:
     @classmethod
     def of(cls, loader: int, epoch: int, ids: str | None, content: Any) -> Batch:
         tensors = tensors_in(content)
-        places = {tensor.data_ptr() for tensor in tensors}
-        return cls(loader, epoch, ids, places, weakref.ref(tensors[0]) if tensors else None)
+        return cls(loader, epoch, ids, {*map(_address, tensors)}, weakref.ref(tensors[0]) if tensors else None)
 
     @classmethod
     def earlier(cls, ids: list[int]) -> Batch:
@@ -131,13 +133,19 @@ class WaitingBatches:
 
 def addresses(values: Any) -> set[int]:
     """Where the tensors among ``values`` lie, in mappings, lists and tuples too."""
-    return {tensor.data_ptr() for tensor in tensors_in(values)}
+    return {*map(_address, tensors_in(values))}
 
 
 def tensors_in(values: Any) -> list[torch.Tensor]:
     """The tensors among ``values``, in mappings, lists and tuples too."""
+    while isinstance(values, (list, tuple)):
+        if {*map(type, values)} == _STOCK:  # as a rule; this comes several times an update, when the caches are cold
+            return [*values]
+        if len(values) != 1:
+            break
+        values = values[0]
     found: list[torch.Tensor] = []
-    above: list[Iterable[Any]] = [(values,)]  # not a function that calls itself: this comes several times an update
+    above: list[Iterable[Any]] = [(values,)]  # not a function that calls itself
     while above:
         for value in above.pop():
             if isinstance(value, torch.Tensor):

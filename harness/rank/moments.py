@@ -51,7 +51,8 @@ class Moments:
         tables = (each.state if type(each.state) is defaultdict else _state(each) for each in optimizers)
         states = [*chain.from_iterable(table.values() for table in tables)]
         # Some keep other things beside their parameters' states.
-        kept = [state for state in states if isinstance(state, dict)]
+        is_usual = {*map(type, states)} == {dict}
+        kept = states if is_usual else [state for state in states if isinstance(state, dict)]
         sizes = [*map(len, chain(groups, kept))]
         if (
             self._is_flat

@@ -44,10 +44,11 @@ class UsedBatches:
         """The sample ids of several batches, or of none, as JSON."""
         if len(batches) == 1:
             return batches[0].ids or "null"
-        if not self.has_loaders or any(batch.ids is None for batch in batches):
+        lists = [batch.ids for batch in batches]
+        if not self.has_loaders or None in lists:
             return "null"
         # No new batch (it was used before, say) is no gap in the record, if there are loaders at all.
-        return f"[{', '.join([ids[1:-1] for batch in batches if (ids := batch.ids) not in (None, '[]')])}]"
+        return f"[{', '.join([ids[1:-1] for ids in lists if ids and ids != '[]'])}]"
 
     def went_backward(self, optimizer: torch.optim.Optimizer | None) -> None:
         """The gradients of all of them are summed up now.
