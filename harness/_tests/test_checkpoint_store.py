@@ -245,9 +245,29 @@ def test_a_full_disk_on_one_rank_fails_all_and_harms_nothing(
     first, second = all_of(in_ranks(2, root, act))
     assert first == second
     assert steps_in(root) == [15, 10, 5]
-    assert {entry.verdict for entry in inspect(root)} <= {"complete", "abandoned"}
+    assert {entry.verdict for entry in inspect(root)} == {"complete"}
     errors = [(rank, step) for rank, kind, step, _ in witness.told if kind is Kind.SAVE_ERROR]
     assert sorted(errors) == [(0, 10), (1, 10)]
+
+
+@pytest.mark.parametrize(("failing", "failpoint"), FAILURES)
+def test_after_a_first_save_that_failed_the_next_job_starts_from_zero(
+    failing: int, failpoint: str, root: Path, listen: Callable[[Witness], Witness]
+) -> None:
+    witness = listen(Witness(lambda rank, reached: (rank, reached) == (failing, failpoint)))
+
+    def fail(store: CheckpointStore, rank: int) -> None:
+        with pytest.raises(SaveFailed):
+            save_steps(store, 5)
+
+    def begin(store: CheckpointStore, rank: int) -> None:
+        assert store.load() is None
+        save_steps(store, 5)
+
+    all_of(in_ranks(2, root, fail))
+    witness.is_armed = False
+    all_of(in_ranks(2, root, begin))
+    assert [(entry.step, entry.verdict) for entry in inspect(root)] == [(5, "complete")]
 
 
 @pytest.mark.parametrize("failpoint", [f"{name}:before" for name in HARMLESS])

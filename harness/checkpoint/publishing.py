@@ -77,11 +77,12 @@ def give_up(root: Path, step: int, claim: Claim, *, retract: bool) -> None:
     """
     staging, final = layout.staging_name(step, claim.attempt), layout.step_name(step)
     with files.open_root(root) as root_fd:
+        if retract and not files.exists(root_fd, staging) and _is_made_by(root_fd, final, claim):
+            # Back to where it came from: a name of any other kind would say that there was a checkpoint once.
+            files.rename(root_fd, final, staging)
+            os.fsync(root_fd)  # else a power cut brings back what was reported as failed
         if files.exists(root_fd, staging):
             retention.delete(root_fd, staging)
-        elif retract and _is_made_by(root_fd, final, claim):
-            files.rename(root_fd, final, files.free_name(root_fd, f".abandoned-{claim.attempt}-{final}"))
-            os.fsync(root_fd)  # else a power cut brings back what was reported as failed
 
 
 def _is_made_by(root_fd: int, name: str, claim: Claim) -> bool:
