@@ -14,14 +14,17 @@ from harness.checks import GUARANTEES
 from harness.wire import Kind
 
 
+def begun(ranks: int, is_second_try: bool = False) -> Story:
+    story = run(ranks=ranks).start()
+    return story.kill(1).cut_off().start(with_store=True) if is_second_try else story
+
+
 def skipped_at_once(rank: int, *, sent: int = 0, is_second_try: bool = False) -> Story:
     """In step 1 a rank sends ``sent`` gradients, not one, and there is no step 2: what comes next fits nothing.
 
     ``is_second_try``: a launch before it ended without a checkpoint, so that it begins like a first one.
     """
-    story = run().start()
-    if is_second_try:
-        story.kill(1).cut_off().start(with_store=True)
+    story = begun(2, is_second_try)
     story.step = 1
     for r in range(2):
         for _ in range(sent if r == rank else 1):
@@ -63,19 +66,18 @@ def with_rebuild_and_saves(ranks: int = 2) -> Any:
     return replace(told, collectives=dict.fromkeys(range(ranks), steps))
 
 
-def rebuild(ranks: int, odd: int, odd_sends: list[dict[str, Any]]) -> Story:
+def rebuild(story: Story, odd: int, odd_sends: list[dict[str, Any]]) -> Story:
     """Up to DDP's new buckets in step 2, of which one rank sends something else; all end there."""
-    story = run(ranks=ranks).start().updates(1, 1)
-    story.step = 2
-    for rank in range(ranks):
+    story.updates(1, 1).step = 2
+    for rank in range(story.plan.ranks):
         for sent in odd_sends if rank == odd else [HEAD, TAIL]:
             story.collective(rank, "broadcast", **sent)
     return story.cut_off()
 
 
-def in_the_save(ranks: int, odd: int, sent: list[tuple[str, dict[str, Any]]], *, others: int = 1) -> Story:
-    story = run(ranks=ranks).start().updates(1, 1)
-    story.step = 2
+def in_the_save(story: Story, odd: int, sent: list[tuple[str, dict[str, Any]]], *, others: int = 1) -> Story:
+    ranks = story.plan.ranks
+    story.updates(1, 1).step = 2
     for rank in range(ranks):
         story.collective(rank, "broadcast", **HEAD).collective(rank, "broadcast", **TAIL)
     story.updates(2, 5)
@@ -87,32 +89,33 @@ def in_the_save(ranks: int, odd: int, sent: list[tuple[str, dict[str, Any]]], *,
 
 SUM_OF_BYTES = ("all_reduce", GATHER | {"reduce_op": "SUM"})
 VOTE = ("all_gather", GATHER)
-BY_DUE: dict[str, tuple[Callable[[int], Story], tuple[str, int, str]]] = {
+BY_DUE: dict[str, tuple[Callable[[Story, int], Story], tuple[str, int, str]]] = {
     # name: (what happened with ``odd`` as the culprit, how, step, operation)
     "the first of two that come once in a job is left out": (
-        lambda odd: rebuild(2, odd, [TAIL]),
+        lambda story, odd: rebuild(story, odd, [TAIL]),
         ("skipped", 2, "broadcast"),
     ),
     "one that comes once in a job is put in, and the peer gets no further": (
-        lambda odd: rebuild(2, odd, [HEAD, TAIL, TAIL]),
+        lambda story, odd: rebuild(story, odd, [HEAD, TAIL, TAIL]),
         ("extra", 2, "broadcast"),
     ),
     "a sum is put in before the first vote of a save": (
-        lambda odd: in_the_save(2, odd, [SUM_OF_BYTES]).cut_off(),
+        lambda story, odd: in_the_save(story, odd, [SUM_OF_BYTES]).cut_off(),
         ("mismatch", 5, "all_reduce against all_gather"),
     ),
     "a vote more than a save holds": (
-        lambda odd: in_the_save(2, odd, [VOTE, VOTE, VOTE], others=2).cut_off(),
+        lambda story, odd: in_the_save(story, odd, [VOTE, VOTE, VOTE], others=2).cut_off(),
         ("extra", 5, "all_gather"),
     ),
 }
 
 
+@pytest.mark.parametrize("is_second_try", [False, True])
 @pytest.mark.parametrize("odd", [0, 1])
 @pytest.mark.parametrize("name", BY_DUE)
-def test_what_was_due_tells_two_ranks_apart(name: str, odd: int) -> None:
+def test_what_was_due_tells_two_ranks_apart(name: str, odd: int, is_second_try: bool) -> None:
     told, (how, number, operation) = BY_DUE[name]
-    history, check = told(odd).history(1), GUARANTEES["CollectivesAgree"].check
+    history, check = told(begun(2, is_second_try), odd).history(1), GUARANTEES["CollectivesAgree"].check
     found = check(history, with_rebuild_and_saves())
     assert (found.outcome, found.rank, found.step, found.operation) == ("invalid", odd, number, operation), found
     assert found.seen["how"] == how
@@ -121,7 +124,7 @@ def test_what_was_due_tells_two_ranks_apart(name: str, odd: int) -> None:
 
 
 def all_do_something_else() -> Story:
-    story = run(ranks=2).start().updates(1, 1)
+    story = begun(2).updates(1, 1)
     return story.collective(0, phase="eval", numel=1).collective(1, phase="eval", numel=1).cut_off()
 
 
@@ -135,12 +138,12 @@ def resumed_and_stopped() -> Story:
 
 NOT_BY_DUE = {
     "a save fails before its first vote": lambda: (
-        in_the_save(2, 1, []).raises(1, "OSError", "no space", phase="save").cut_off(0)
+        in_the_save(begun(2), 1, []).raises(1, "OSError", "no space", phase="save").cut_off(0)
     ),
     "a save fails between its votes": lambda: (
-        in_the_save(3, 1, [VOTE], others=2).raises(1, "OSError", "no space", phase="save").cut_off(0, 2)
+        in_the_save(begun(3), 1, [VOTE], others=2).raises(1, "OSError", "no space", phase="save").cut_off(0, 2)
     ),
-    "a rank is killed in a save": lambda: in_the_save(4, 3, [], others=2).kill(3).cut_off(),
+    "a rank is killed in a save": lambda: in_the_save(begun(4), 3, [], others=2).kill(3).cut_off(),
     "all ranks leave the order of the fault-free run together": all_do_something_else,
     "a resumed launch sends what the undisturbed one does not": resumed_and_stopped,
 }

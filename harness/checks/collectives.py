@@ -87,7 +87,7 @@ def first_deviation(history: History, restart: int, baseline: Baseline | None = 
     owed = unlike_due(history, restart, baseline)
     if owed is None or (first is not None and _is_the_same(first, owed)):
         return first
-    return _unlike_baseline(history, owed) or first
+    return _unlike_baseline(history, restart, owed) or first
 
 
 def _alike(calls: Mapping[int, tuple[Hashable, ...]]) -> list[int]:
@@ -278,16 +278,16 @@ def _skipper(sent: Sent, index: int, pair: tuple[int, ...], baseline: Baseline |
     return pair[skipped.index(True)] if sum(skipped) == 1 else None
 
 
-def _unlike_baseline(history: History, owed: Owed) -> Deviation | None:
+def _unlike_baseline(history: History, restart: int, owed: Owed) -> Deviation | None:
     """What a rank alone did otherwise than in the fault-free run, as a deviation."""
     at, place = owed.at, owed.place
     if at is None:
         return None
     group = at.data["group"]
-    sent = sent_by_group(history, 0)[group]
+    sent = sent_by_group(history, restart)[group]
     index = sent[owed.rank].index(at) + (owed.sent is None)
     return Deviation(
-        restart=0,
+        restart=restart,
         group=group,
         rank=owed.rank,
         ranks=(owed.rank,),
