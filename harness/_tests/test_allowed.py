@@ -74,6 +74,14 @@ CASES: dict[str, tuple[Plan, list[Expect]]] = {
         [Expect(outcome="recovers", restarts=1)],
     ),
     "a flipped bit parts the replicas": (plan(fault("flip_bit")), [found("ReplicasAgree", rank=1)]),
+    "a gradient that one rank receives with a flipped bit parts the replicas, if any of it is left": (
+        plan(fault("corrupt_collective", at={"phase": "backward", "collective": 1})),
+        [Expect(outcome="recovers"), Expect(outcome="stops", restarts=0), found("ReplicasAgree", rank=1)],
+    ),
+    "what else it receives may be shared with all by its gradient": (
+        plan(fault("corrupt_collective", at={"collective": 1})),
+        [Expect(outcome="recovers"), Expect(outcome="stops", restarts=0), found("ReplicasAgree", rank=1), *LAST_ENDS],
+    ),
     "a wrong sample shows at the end, or when it is read again": (plan(fault("nan_batch")), [*LAST_ENDS]),
     "a wrong sample in a job that stops may never show": (
         plan(fault("nan_batch", at={"step": 3}), KILL),

@@ -129,6 +129,11 @@ def test_two_runs_that_come_to_the_same_pass_and_leave_nothing(tmp_path: Path) -
     assert not any(each.exists() for each in dirs)
 
 
+def test_a_rank_that_came_to_its_last_word_in_one_run_alone_is_no_difference() -> None:
+    one, other = (trial(state={"restarts": 1} | finals) for finals in ({"final state of rank 0": "a"}, {}))
+    assert compared(one, other).outcome == compared(other, one).outcome == "passed"
+
+
 def test_two_runs_with_another_outcome_are_unknown() -> None:
     found = compared(trial(state={}), trial(0, "failed", "ReplicasAgree is broken", state={}))
     assert (found.outcome, "their outcome" in found.headline) == ("unknown", True)

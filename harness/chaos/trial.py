@@ -272,19 +272,21 @@ def _alike(text: str) -> str:
 
 
 def _state(judgement: Judgement, run_dir: Path) -> dict[str, Any]:
-    """What two runs of one plan must have in common."""
+    """What two runs of one plan must have in common, as far as both have it: of two ranks that are through, the one
+    that fails as it leaves may have the other one ended before its last word.
+    """
     history = load_history(run_dir)
     ends = history.of(Kind.EXIT, restart=history.restarts)
+    finals = {end.rank: [end.data.get(name) for name in STATE] for end in ends if end.data["code"] == 0}
     return {
         "verdicts": {verdict.guarantee: verdict.outcome for verdict in judgement.verdicts},
         "restarts": history.restarts,
-        "final state": {end.rank: [end.data.get(name) for name in STATE] for end in ends if end.data["code"] == 0},
-    }
+    } | {f"final state of rank {rank}": final for rank, final in finals.items()}
 
 
 def compared(one: Trial, other: Trial) -> Trial:
     """``one``; unknown if ``other``, the same plan once more, came to something else."""
-    different = [name for name in one.state if one.state[name] != other.state.get(name)]
+    different = [name for name in one.state if name in other.state and one.state[name] != other.state[name]]
     if one.way != other.way:
         different.insert(0, "their outcome")
     if not different or one.outcome == "error" or other.outcome == "error":

@@ -50,9 +50,11 @@ class CorruptCollective(CollectiveFault):
 
     @property
     def findings(self) -> tuple[Finding, ...]:
-        if self.side == "received":
-            return (Finding(guarantee="ReplicasAgree", names_rank=True, names_step=True),)
-        return UNLIKE_THE_BASELINE
+        if self.side == "sent":
+            return UNLIKE_THE_BASELINE
+        alone = Finding(guarantee="ReplicasAgree", names_rank=True, names_step=True)
+        # What it gets back elsewhere may be what it divides its loss by, say, and its gradient goes to all ranks.
+        return (alone,) if self.at.phase == "backward" else (alone, *UNLIKE_THE_BASELINE)
 
     @property
     def may_vanish(self) -> bool:
