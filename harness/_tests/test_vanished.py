@@ -12,6 +12,7 @@ from harness.allowed import allowed
 from harness.faults import At, Fault
 from harness.faults.corrupt_sample import CorruptSample
 from harness.faults.nan_batch import NanBatch
+from harness.faults.skip_backward import SkipBackward
 from harness.history import Baseline
 from harness.vanished import vanished
 from harness.wire import Kind
@@ -31,6 +32,11 @@ def fired(*faults: Fault) -> Story:
 
 CASES: dict[str, tuple[Callable[[], Story], Baseline | None, set[int]]] = {
     "every rank's update is the fault-free run's": (lambda: fired(SAMPLE), baseline(), {0}),
+    "a backward pass without targets was left out": (
+        lambda: fired(SkipBackward(rank=1, at=At(step=3))),
+        baseline(),
+        {0},
+    ),
     "one rank's is not": (
         lambda: fired(SAMPLE).edit(Kind.UPDATE, rank=0, restart=0, data={"params": "other"}, step=3),
         baseline(),

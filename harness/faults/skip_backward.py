@@ -24,6 +24,7 @@ class SkipBackward(LeavesOut):
     at_stake: ClassVar = ("CollectivesAgree", "EndsLikeBaseline", "ReplayIdentical")
     acts_in: ClassVar[WorkPlace] = "backward"
     kind_of_it: ClassVar = Kind.COLLECTIVE
+    may_be_masked: ClassVar = True  # of a micro-batch without targets there is no gradient
 
     kind: Literal["skip_backward"] = "skip_backward"
 
