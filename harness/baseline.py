@@ -202,7 +202,7 @@ def _state(event: Event) -> dict[str, str]:
 
 
 def _digests(event: Event) -> dict[str, str]:
-    return _state(event) | {"rng": event.data["rng"], "scaler": str(event.data.get("scaler"))}
+    return _state(event) | {"rng": event.data["rng"]} | {name: str(event.data.get(name)) for name in ("scaler", "lr")}
 
 
 def _run(twin: Plan, run_dir: Path, launch: Launch) -> History:

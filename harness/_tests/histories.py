@@ -286,7 +286,9 @@ def baseline(ranks: int = 2, steps: int = 12, **changes: Any) -> Baseline:
         "collectives": dict.fromkeys(range(ranks), sent),
         "repeatable": True,
         "final": digests(steps),
-        "updates": {rank: {s: {**digests(s), "rng": f"rng-{rank}-{s}"} for s in every} for rank in range(ranks)},
+        "updates": {
+            rank: {s: {**digests(s), "rng": f"rng-{rank}-{s}", "lr": "[0.1]"} for s in every} for rank in range(ranks)
+        },
         "starts": {rank: digests(0) for rank in range(ranks)},
         "sample_ids": {rank: {step: sample_ids(step, rank, ranks) for step in every} for rank in range(ranks)},
     }

@@ -180,13 +180,23 @@ def test_another_end(what: str, rank: int, step: int) -> None:
     assert what in found.reason
 
 
-def test_of_all_ranks_that_end_otherwise_the_one_that_drew_other_numbers_is_named() -> None:
+INPUTS: dict[str, dict[str, Any]] = {
+    "other random numbers": {"rng": "of rank 0"},
+    "other samples": {"ids": [7, 8]},
+    "another learning rate ([0.2], not [0.1])": {"lr": [0.2]},
+    "another learning rate ([0.2], not [0.1]) and other samples": {"lr": [0.2], "ids": [7, 8]},
+}
+
+
+@pytest.mark.parametrize("words", INPUTS)
+def test_of_all_ranks_that_end_otherwise_the_one_is_named_that_had_other_inputs(words: str) -> None:
     story = differs_from(9, 0, "params")
     for later in range(9, 13):
-        story.edit(Kind.UPDATE, rank=1, step=later, restart=1, data={"params": f"other-{later}", "rng": "of rank 0"})
+        story.edit(Kind.UPDATE, rank=1, step=later, restart=1, data={"params": f"other-{later}", **INPUTS[words]})
     story.edit(Kind.EXIT, rank=1, restart=1, data={"params": "other-12"})
     found = verdict("EndsLikeBaseline", story, baseline())
     assert (found.outcome, found.rank, found.step) == ("invalid", 1, 9)
+    assert found.reason.endswith(f"first differ after update 9, which rank 1 made with {words}")
 
 
 def test_the_rank_that_differed_first_is_named_where_the_others_followed() -> None:

@@ -27,14 +27,29 @@ class _Unlike:
     def moment(self) -> tuple[float, int]:
         return (inf, 0) if self.first is None else (self.first.restart, self.first.step)
 
-    def has_drawn_otherwise(self, baseline: Baseline) -> bool:
-        """Whether the rank drew other random numbers there than in the fault-free run.
+    def other_inputs(self, baseline: Baseline) -> list[str]:
+        """What else than in the fault-free run went into that update on this rank.
 
         Through the mean gradient the mistake of one rank shows on all in the same update: then it is this one's.
         """
         if self.first is None:
-            return False
-        return baseline.updates[self.rank][self.first.step].get("rng") not in (None, self.first.data["rng"])
+            return []
+        ids = baseline.sample_ids.get(self.rank, {}).get(self.first.step)
+        known = {**baseline.updates[self.rank][self.first.step], "ids": None if ids is None else str(ids)}
+        found = {name: str(self.first.data.get(name)) for name in _INPUTS}
+        return [
+            words.format(now=found[name], then=known[name])
+            for name, words in _INPUTS.items()
+            if known.get(name) is not None and "None" not in (found[name], known[name]) and found[name] != known[name]
+        ]
+
+
+_INPUTS = {
+    "lr": "another learning rate ({now}, not {then})",
+    "scaler": "another loss scale ({now}, not {then})",
+    "ids": "other samples",
+    "rng": "other random numbers",
+}
 
 
 @guarantee("EndsLikeBaseline", "the final state is that of the fault-free run, byte for byte or within the tolerance")
@@ -120,10 +135,12 @@ def _unlike_final(history: History, baseline: Baseline, final: Mapping[int, Even
         return None
     found = min(unlike, key=lambda one: one.moment)  # of equal ones the parameters come first, and the lowest rank
     there = [one for one in unlike if one.what == found.what and one.moment == found.moment]
-    there = [one for one in there if one.has_drawn_otherwise(baseline)] or there
+    there = [one for one in there if one.other_inputs(baseline)] or there
     found, alike = there[0], [one.rank for one in there]
     who = "all ranks" if 1 < len(alike) == len(final) else listed(alike)
     when = "" if found.first is None else f", and first differ after update {found.first.step}"
+    if inputs := found.other_inputs(baseline):
+        when += f", which rank {found.rank} made with {' and '.join(inputs)}"
     return invalid(
         f"the final {found.what} of {who} are not those of the fault-free run{when}",
         found.first or found.final,
