@@ -6,6 +6,7 @@ a link that someone put there leads nowhere. New directories are 0700, new files
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 import threading
@@ -14,6 +15,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from hashlib import sha256
 from pathlib import Path
+from typing import NamedTuple
 
 from harness.checkpoint import points
 
@@ -78,20 +80,31 @@ def await_name(root: Path, name: str) -> None:
         time.sleep(LOOK_AGAIN_S)
 
 
-def open_to_read(dir_fd: int, name: str) -> int:
-    """A descriptor of the plain file ``name``, to be closed by the caller.
+class Opened(NamedTuple):
+    """A plain file that is open to be read."""
+
+    fd: int
+    size_bytes: int
+
+
+def open_to_read(dir_fd: int, name: str) -> Opened:
+    """The plain file ``name``, to be closed by the caller.
 
     Raises:
         NotPlain: it is a link, or no plain file.
         FileNotFoundError: there is none.
     """
-    if not stat.S_ISREG(os.stat(name, dir_fd=dir_fd, follow_symlinks=False).st_mode):
-        raise NotPlain(f"{name} is {kind_of(dir_fd, name)}, not a plain file")
-    fd = os.open(name, _READ, dir_fd=dir_fd)
-    if not stat.S_ISREG(os.fstat(fd).st_mode):  # swapped since the line above
+    try:
+        fd = os.open(name, _READ, dir_fd=dir_fd)
+    except OSError as error:
+        if error.errno not in (errno.ELOOP, errno.ENXIO):  # a link; a socket
+            raise
+        raise NotPlain(f"{name} is {kind_of(dir_fd, name)}, not a plain file") from None
+    status = os.fstat(fd)
+    if not stat.S_ISREG(status.st_mode):
         os.close(fd)
-        raise NotPlain(f"{name} is not a plain file")
-    return fd
+        raise NotPlain(f"{name} is {kind_of(dir_fd, name)}, not a plain file")
+    return Opened(fd, status.st_size)
 
 
 def kind_of(dir_fd: int, name: str) -> str:
@@ -111,32 +124,33 @@ def read_small(dir_fd: int, name: str, limit_bytes: int) -> bytes:
         NotPlain: it is no plain file, or longer than ``limit_bytes``.
         OSError: it cannot be read.
     """
-    fd = open_to_read(dir_fd, name)
+    file = open_to_read(dir_fd, name)
     try:
-        data = read(fd, limit_bytes + 1)
+        if file.size_bytes > limit_bytes:
+            raise NotPlain(f"{name} is longer than {limit_bytes} bytes")
+        return read(file)
     finally:
-        os.close(fd)
-    if len(data) > limit_bytes:
-        raise NotPlain(f"{name} is longer than {limit_bytes} bytes")
-    return data
+        os.close(file.fd)
 
 
-def read(fd: int, limit_bytes: int) -> bytes:
-    """What is behind ``fd`` from its position on, at most so much; with no other system call than the reads."""
+def read(file: Opened) -> bytes:
+    """What was in a file when it was opened; with no other system call than the reads."""
     pieces: list[bytes] = []
-    while limit_bytes > 0 and (piece := os.read(fd, min(limit_bytes, _READ_BYTES))):
+    rest_bytes = file.size_bytes
+    while rest_bytes > 0 and (piece := os.read(file.fd, min(rest_bytes, _READ_BYTES))):
         pieces.append(piece)
-        limit_bytes -= len(piece)
+        rest_bytes -= len(piece)
     return b"".join(pieces)
 
 
-def digest_of(fd: int) -> str:
-    """sha256 of the whole file behind ``fd``; moves its position to the end."""
+def digest_of(file: Opened) -> str:
+    """sha256 of what was in a file when it was opened."""
     hasher = sha256()
-    piece = bytearray(PIECE_BYTES)
-    os.lseek(fd, 0, os.SEEK_SET)
-    while got := os.readv(fd, [piece]):
+    piece = bytearray(min(PIECE_BYTES, file.size_bytes))
+    rest_bytes = file.size_bytes
+    while rest_bytes > 0 and (got := os.readv(file.fd, [memoryview(piece)[:rest_bytes]])):
         hasher.update(memoryview(piece)[:got])
+        rest_bytes -= got
     return hasher.hexdigest()
 
 

@@ -144,15 +144,14 @@ def _check_files(dir_fd: int, manifest: layout.Manifest, read: Callable[[layout.
     if extra := sorted(found - listed):
         raise layout.Damaged(f"{', '.join(map(quoted, extra[:MAX_NAMED]))} is there but not listed")
     for record in manifest.files:
-        fd = files.open_to_read(dir_fd, record.name)
+        file = files.open_to_read(dir_fd, record.name)
         try:
-            size_bytes = os.fstat(fd).st_size
-            if size_bytes != record.size_bytes:
-                raise layout.Damaged(f"{record.name} has {size_bytes} bytes, not {record.size_bytes}")
-            if read(record) and files.digest_of(fd) != record.sha256:
+            if file.size_bytes != record.size_bytes:
+                raise layout.Damaged(f"{record.name} has {file.size_bytes} bytes, not {record.size_bytes}")
+            if read(record) and files.digest_of(file) != record.sha256:
                 raise layout.Damaged(f"{record.name} has not the bytes that were saved (sha256 differs)")
         finally:
-            os.close(fd)
+            os.close(file.fd)
 
 
 def _other(name: str) -> Entry:

@@ -93,11 +93,11 @@ def load_part(dir_fd: int, name: str) -> Any:
         layout.Damaged: torch does not read it, or it would run code.
         OSError: the file cannot be read.
     """
-    fd = files.open_to_read(dir_fd, name)
+    opened = files.open_to_read(dir_fd, name)
     try:
-        is_small = os.fstat(fd).st_size <= _SMALL_BYTES
+        is_small = opened.size_bytes <= _SMALL_BYTES
         # torch reads piece by piece, with three system calls each.
-        file = io.BytesIO(files.read(fd, _SMALL_BYTES)) if is_small else os.fdopen(fd, "rb", closefd=False)
+        file = io.BytesIO(files.read(opened)) if is_small else os.fdopen(opened.fd, "rb", closefd=False)
         return torch.load(file, map_location="cpu", weights_only=True)
     except (OSError, MemoryError):
         raise
@@ -105,7 +105,7 @@ def load_part(dir_fd: int, name: str) -> Any:
         reason = f"{type(error).__name__}: {str(error).partition(chr(10))[0]:.200}"
         raise layout.Damaged(f"{name} cannot be loaded as plain data ({reason})") from error
     finally:
-        os.close(fd)
+        os.close(opened.fd)
 
 
 def unloadable(value: Any, place: str = "") -> Iterator[tuple[str, type]]:
