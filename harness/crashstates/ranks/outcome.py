@@ -43,7 +43,7 @@ class Raised:
     site: str
 
     def __str__(self) -> str:
-        return f"raised {self.error} at {self.site}: {self.message}"
+        return f"raised {self.error} at {self.site}{f': {self.message}' if self.message else ''}"
 
 
 @dataclass(frozen=True)
