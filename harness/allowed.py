@@ -7,13 +7,15 @@ A fault says what comes of it in sound training (``ends_launch``, ``findings``, 
     launches end, and restarts are left           recovers, after as many restarts as launches were ended
     launches end, and no restart is left          stops, with the culprit named
     something stays wrong and nothing fails       detected: one of the guarantees that the fault breaks is found broken,
-                                                  where it breaks them, and nothing before
+                                                  where it breaks them, and nothing before, but for what another
+                                                  fault breaks
 
 Where a fault leaves it open which of them it is, each is allowed.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Collection, Iterator, Sequence
 
 from harness.faults import Fault
@@ -34,8 +36,11 @@ def allowed(plan: Plan, vanished: Collection[int] = (), counted: Collection[int]
         ((index, fault) for index, fault in enumerate(plan.faults) if fault.findings), key=lambda item: _moment(item[1])
     )
     found: list[Expect] = []
-    for index, fault in lasting:
-        found += [_detected(plan, fault, finding, is_counted=index in counted) for finding in fault.findings]
+    for number, (index, fault) in enumerate(lasting, start=1):
+        alone = _detected(plan, fault, is_counted=index in counted)
+        found += alone
+        for later, other in lasting[number:]:  # what it leaves wrong may be found sooner
+            found += _both(alone, _detected(plan, other, is_counted=later in counted))
         if fault.may_end_it_first:
             found.append(_ended_by_it(plan))
         if _needs_the_end(fault) and not _ends_well(plan):
@@ -85,14 +90,28 @@ def _ends_well(plan: Plan) -> bool:
     return all(outcome.outcome != "stops" for outcome in _survives(plan))
 
 
-def _detected(plan: Plan, fault: Fault, finding: Finding, *, is_counted: bool) -> Expect:
+def _detected(plan: Plan, fault: Fault, *, is_counted: bool) -> list[Expect]:
+    """One for each of its findings."""
+    return [
+        Expect(outcome="detected", broken=(_broken(plan, fault, finding, is_counted=is_counted),))
+        for finding in fault.findings
+    ]
+
+
+def _both(some: Sequence[Expect], others: Sequence[Expect]) -> Iterator[Expect]:
+    """One of each; a guarantee that breaks twice tells of the first."""
+    for one, other in itertools.product(some, others):
+        if one.broken[0].guarantee != other.broken[0].guarantee:
+            yield Expect(outcome="detected", broken=(*one.broken, *other.broken))
+
+
+def _broken(plan: Plan, fault: Fault, finding: Finding, *, is_counted: bool) -> Broken:
     targets = fault.targets(plan.ranks)
     is_one = len(targets) == 1 and plan.ranks > 1
     # Between two ranks that start again nothing else may tell: DDP lays its buckets out anew.
     is_told = is_counted or not (isinstance(fault, CollectiveFault) and plan.ranks == 2 and fault.at.restart > 0)
-    broken = Broken(
+    return Broken(
         guarantee=finding.guarantee,
         rank=targets[0] if finding.names_rank and is_one and is_told else None,
         step=fault.at.step if finding.names_step else None,
     )
-    return Expect(outcome="detected", broken=(broken,))

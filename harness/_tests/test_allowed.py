@@ -103,6 +103,18 @@ CASES: dict[str, tuple[Plan, list[Expect]]] = {
         plan(fault("skip_update", at={"step": 7}), fault("flip_bit", rank=0)),
         [found("ReplicasAgree", rank=0)],
     ),
+    "one that leaves something wrong later may be found sooner": (
+        plan(
+            fault("nan_batch"), KILL, fault("skip_load", at={"step": None, "phase": "load"}, restart=1), max_restarts=2
+        ),
+        [
+            *LAST_ENDS,
+            *(
+                Expect(outcome="detected", broken=(one.broken[0], Broken(guarantee="CollectivesAgree", rank=1)))
+                for one in LAST_ENDS
+            ),
+        ],
+    ),
     "a rank that stays away from a save may leave before it is missed": (
         plan(fault("skip_save")),
         [found("CollectivesAgree", rank=1), Expect(outcome="stops", restarts=0)],
