@@ -25,6 +25,7 @@ from harness.rank.main import _install
 from harness.rank.recorder import Recorder
 
 NUM_PAIRS, NUM_WARM_UP = 300, 20
+BATCH_SIZE = 8  # about 20 ms on a quiet core
 LM_TOKENS = Path(__file__).parents[2] / "workloads" / "lm_tokens.py"
 
 
@@ -61,6 +62,7 @@ def main(run_dir: Path) -> None:
     steps = 2 * (NUM_WARM_UP + NUM_PAIRS) + 3  # the first begins none, the last saves
     checkpoints = run_dir / "checkpoints"
     sys.argv = ["lm_tokens", "--steps", f"{steps}", "--save-every", f"{steps}", "--checkpoint-dir", str(checkpoints)]
+    sys.argv += ["--batch-size", f"{BATCH_SIZE}"]
     runpy.run_path(str(LM_TOKENS), run_name="__main__")
     record = (run_dir / "events.jsonl").read_bytes()
     num_updates, num_batches = (record.count(b'"kind":"%b"' % kind) for kind in (b"update", b"batch"))
