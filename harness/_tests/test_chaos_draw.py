@@ -133,6 +133,15 @@ def test_files_are_damaged_while_no_rank_writes_any() -> None:
     assert not [step for step, job in at if step - 1 in saved(job)]
 
 
+def test_no_batch_is_to_be_repeated_where_an_earlier_fault_may_have_moved_the_epochs() -> None:
+    faults = [scenario.faults for scenario in DRAWN if any(fault.kind == "repeat_batch" for fault in scenario.faults)]
+    assert faults
+    for some in faults:
+        first = next(fault for fault in some if fault.findings)
+        assert first.kind == "repeat_batch"
+        assert [fault.kind for fault in some].count("repeat_batch") == 1
+
+
 def test_a_collective_that_is_drawn_is_on_record() -> None:
     for scenario in DRAWN:
         here = rich_ground(job_of(scenario))

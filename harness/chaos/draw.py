@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import dataclasses
 import typing
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from random import Random
 from typing import Any, Literal
@@ -60,13 +60,24 @@ def draw(seed: int, number: int, ground_of: GroundOf, source: JobSource = ANY_JO
     job = source.draw(rng)
     ground = ground_of(job)
     max_restarts, num_ended = _budget(rng)
-    faults = list(_faults(rng, ground, max_restarts, num_ended))
+    faults = list(_at_sure_places(_faults(rng, ground, max_restarts, num_ended)))
     return changed(
         job,
         title=f"chaos, seed {seed}, plan {number}: {', '.join(fault.kind for fault in faults)}",
         max_restarts=max_restarts,
         fault=tuple(faults),
     )
+
+
+def _at_sure_places(faults: Iterable[Fault]) -> Iterator[Fault]:
+    """Without a repeated batch behind a fault that leaves something wrong: once a batch is lost, or left out by a
+    gradient scaler, epochs begin at other updates, and the first batch of one has none before it.
+    """
+    is_wrong = False
+    for fault in faults:
+        if not (is_wrong and isinstance(fault, RepeatBatch)):
+            yield fault
+        is_wrong |= bool(fault.findings)
 
 
 def rng_of(seed: int, number: int) -> Random:
