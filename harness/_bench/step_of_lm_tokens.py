@@ -25,7 +25,7 @@ from harness.rank.main import _install
 from harness.rank.recorder import Recorder
 
 NUM_PAIRS, NUM_WARM_UP = 300, 20
-BATCH_SIZE = 8  # about 20 ms on a quiet core
+BATCH_SIZE = 12  # about 20 ms on a quiet core
 LM_TOKENS = Path(__file__).parents[2] / "workloads" / "lm_tokens.py"
 
 
