@@ -20,6 +20,11 @@ state = {{"x": torch.ones(3)}}
 {load}
 dist.destroy_process_group()
 """
+GATHERED = """
+dist.init_process_group("gloo")
+dist.all_gather_object([None, None], torch.ones(2))
+dist.destroy_process_group()
+"""
 # A package of that name: what counts is how it is imported.
 SAFETENSORS = """
 from pathlib import Path
@@ -72,6 +77,14 @@ def test_what_is_no_file_has_no_path(run: Run) -> None:
     history = run("import io\nfile = io.BytesIO()\ntorch.save({}, file)\nfile.seek(0)\ntorch.load(file)\n")
     assert history.outcome.exit_code == 0
     assert seen(history) == [("foreign_load", "torch.load", None)]
+
+
+def test_a_tensor_in_a_message_is_no_load(run: Run) -> None:
+    """Taken for one, a job that gathers its random states and loads no checkpoint would pass for one that does."""
+    history = run(GATHERED)
+    assert history.outcome.exit_code == 0
+    assert seen(history) == []
+    assert "load" not in {event.phase for event in history.of(rank=0)}
 
 
 def test_a_save_that_fails_is_none(run: Run) -> None:

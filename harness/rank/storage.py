@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 import io
 import os
+import sys
 import tempfile
 from pathlib import Path
 from typing import Any, NoReturn
@@ -96,7 +97,7 @@ def install(recorder: Recorder, triggers: Triggers, steps: Steps, earlier: Earli
 
     @functools.wraps(load)
     def seen_load(f: Any, *args: Any, **kwargs: Any) -> Any:
-        if not listener.is_busy:
+        if not listener.is_busy and not _is_part_of_a_pickle():
             steps.enter("load")
             recorder.emit(Kind.FOREIGN_LOAD, by="torch.load", path=_path(f))
         return load(f, *args, **kwargs)
@@ -109,6 +110,11 @@ def install(recorder: Recorder, triggers: Triggers, steps: Steps, earlier: Earli
 
     torch.save, torch.load = seen_save, seen_load
     foreign_saves.install(recorder)
+
+
+def _is_part_of_a_pickle() -> bool:
+    """Whether torch.load was called for a tensor in a pickle: in what all_gather_object received, say."""
+    return sys._getframe(2).f_code is torch.storage._load_from_bytes.__code__
 
 
 def _path(f: Any) -> str | None:
