@@ -48,6 +48,18 @@ def test_fired_on_every_target_and_in_recovery() -> None:
 
 UNFIRED: dict[str, tuple[Tell, str, int, int]] = {
     "the job ended before": (lambda: planned(STEP_4).updates(1, 3).leave(), "did not fire", 1, 4),
+    "no rank has such a phase": (
+        lambda: planned(Kill(rank=1, at=At(step=4, phase="eval"))).updates(1, 6).leave(),
+        "no rank came to phase eval; rank 1 came to init, ",
+        1,
+        4,
+    ),
+    "another rank alone has such a phase": (
+        lambda: planned(Kill(rank=1, at=At(step=4, phase="save"))).updates(1, 4).tell(0, Kind.PHASE, phase="save"),
+        "rank 0 alone came to phase save; rank 1 came to init, ",
+        1,
+        4,
+    ),
     "it fired on one of two targets": (
         lambda: killed_at(planned(Kill(rank="all", at=At(step=4))), 4),
         "did not fire",

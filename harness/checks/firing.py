@@ -9,7 +9,7 @@ from harness.checks.ends import ends_of
 from harness.checks.records import listed, start_step
 from harness.faults import Fault
 from harness.history import Baseline, History
-from harness.wire import Event, Kind
+from harness.wire import PHASES, Event, Kind
 
 
 @guarantee("FaultFired", "each planned fault fired, where and when planned, and took effect")
@@ -78,7 +78,18 @@ def _not_fired(history: History, fault: Fault, rank: int) -> Verdict:
     there = f"the last that rank {rank} did there: {last.kind}, step {last.step}, {last.phase}"
     if last.kind == Kind.EXIT:
         there = f"rank {rank} had left by then, with exit code {last.data['code']}, in step {last.step}, {last.phase}"
-    return unknown(f"{planned}; it did not fire; {there}", last, step=step)
+    return unknown(f"{planned}; it did not fire; {there}{_phases_instead(history, fault, rank)}", last, step=step)
+
+
+def _phases_instead(history: History, fault: Fault, rank: int) -> str:
+    """Where a phase is planned that the rank never came to: those that it came to, and who did come; else ""."""
+    restart, phase = fault.at.restart, fault.at.phase
+    came = {other: {e.phase for e in history.of(rank=other, restart=restart)} for other in history.ranks}
+    if phase is None or phase in came[rank]:
+        return ""
+    who = [other for other, phases in came.items() if phase in phases]
+    others = f"{listed(who)} alone came to phase {phase}" if who else f"no rank came to phase {phase}"
+    return f"; {others}; rank {rank} came to {', '.join(one for one in PHASES if one in came[rank])}"
 
 
 def describe_place(fault: Fault) -> str:
