@@ -142,6 +142,26 @@ def test_of_all_ranks_whose_parameters_differ_the_one_whose_own_part_does_is_nam
     assert (found.seen["what"], found.seen["replayed"], found.seen["ranks"]) == (what, value, [1])
 
 
+@pytest.mark.parametrize(
+    ("changed", "is_seeded", "is_said"),
+    [
+        ({"rng": "x", "params": "x"}, False, True),
+        ({"rng": "x", "params": "x"}, True, False),
+        ({"rng": "x", "params": "x", "ids": [3, 4]}, False, False),
+        ({"params": "x"}, False, False),
+    ],
+    ids=["never repeated", "compared", "other samples tell enough", "the same"],
+)
+def test_it_is_said_how_random_numbers_that_never_repeat_are_compared(
+    changed: dict[str, Any], is_seeded: bool, is_said: bool
+) -> None:
+    steps = {step: {**digests(step)} | ({"rng": f"rng-1-{step}"} if is_seeded else {}) for step in range(1, 13)}
+    story = resumed().edit(Kind.UPDATE, rank=1, step=6, restart=1, data=changed)
+    found = verdict("ReplayIdentical", story, baseline(updates=dict.fromkeys((0, 1), steps)))
+    assert (found.outcome, found.rank, found.step) == ("invalid", 1, 6)
+    assert ("seed random, numpy.random and torch" in found.reason) is is_said
+
+
 def test_a_second_replay_is_compared_with_the_first_time() -> None:
     story = resumed_twice()
     found = verdict("ReplayIdentical", story.edit(Kind.UPDATE, rank=1, step=8, restart=2, data={"params": "x"}))

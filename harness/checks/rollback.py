@@ -16,6 +16,7 @@ from harness.wire import BASELINE_JSON, Event, Kind
 # shows in the parameters of all, so that only the former tells whose it was.
 OWN_PART = ("lr", "scaler", "ids", "rng")
 REPLAYED = (*OWN_PART, "params", "optimizer", "buffers")
+_RANDOM_IS_OPEN = ", perhaps by other random numbers: seed random, numpy.random and torch, and they are compared"
 
 
 @guarantee(
@@ -229,8 +230,10 @@ def _replayed_otherwise(pairs: list[tuple[Event, Event]], judged: tuple[str, ...
         return None
     first, again, different = found[min(guilty)]
     what = different[0]
+    is_open = what not in OWN_PART and "rng" not in judged and _both_differ(first, again, "rng")
     return invalid(
-        f"rank {again.rank}, update {again.step}: {', '.join(different)} differ from the first time",
+        f"rank {again.rank}, update {again.step}: {', '.join(different)} differ from the first time"
+        f"{_RANDOM_IS_OPEN if is_open else ''}",
         again,
         seen={
             "what": what,
