@@ -207,7 +207,9 @@ def load_plan(run_dir: Path) -> Plan:
             raise ValueError(problem)
         return plan
     except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
-        raise RecordError(f"{path}: no readable plan ({error}); is this a run directory?") from error
+        runs = sorted(below.parent.name for below in run_dir.glob(f"*/{PLAN_JSON}"))
+        cure = f"give one of the runs in it: {', '.join([*runs[:3], *['...'][: len(runs) - 3]])}" if runs else ""
+        raise RecordError(f"{path}: no readable plan ({error}); {cure or 'is this a run directory?'}") from error
 
 
 def _metric(raw: dict[str, Any]) -> Metric:

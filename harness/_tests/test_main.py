@@ -125,6 +125,14 @@ def test_report_of_what_is_neither_names_it(tmp_path: Path, capsys: pytest.Captu
     assert f"{tmp_path}: neither a run directory nor" in capsys.readouterr().err
 
 
+def test_recheck_of_a_session_names_the_runs_in_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for name in ("four", "one", "three", "two"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "plan.json").write_text("{}")
+    assert main(["recheck", str(tmp_path)]) == UNKNOWN
+    assert "; give one of the runs in it: four, one, three, ...\n" in capsys.readouterr().err
+
+
 def test_a_run_directory_that_is_none_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["recheck", str(tmp_path)]) == UNKNOWN
     assert f"python -m harness recheck: {tmp_path}/plan.json" in capsys.readouterr().err
