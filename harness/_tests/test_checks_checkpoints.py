@@ -386,3 +386,12 @@ NO_QUESTION: dict[str, Tell] = {
 def test_no_question_is_raised(name: str) -> None:
     found = verdict("NewestCompleteLoads", NO_QUESTION[name]())
     assert found.outcome in ("valid", "not-applicable"), found
+
+
+@pytest.mark.parametrize(
+    "guarantee", ["OnlyCompleteLoads", "NewestCompleteLoads", "AcknowledgedSurvives", "RetentionSafe"]
+)
+def test_files_that_other_code_wrote_are_said_not_to_be_judged(guarantee: str) -> None:
+    found = verdict(guarantee, begins_again(exported(), reads="/out/8.pt", at_step=8))
+    assert found.outcome == "not-applicable"
+    assert "; the files of torch.load, torch.save are not judged: nothing tells which are whole" in found.reason

@@ -8,7 +8,7 @@ from __future__ import annotations
 from pathlib import PurePath
 
 from harness.checks.base import Verdict, guarantee, invalid, not_applicable, unknown, valid
-from harness.checks.inventories import Entry, brief, inventory_for, newest_complete
+from harness.checks.inventories import Entry, beside_other_files, brief, inventory_for, newest_complete
 from harness.checks.never_loaded import begun_anew, unloaded_save
 from harness.checks.records import by_rank, each, listed, load_of, saved_step, start_step, state_of
 from harness.history import Baseline, History
@@ -20,7 +20,7 @@ from harness.wire import Event, Kind
 def only_complete_loads(history: History, _: Baseline | None) -> Verdict:
     loads = [e for e in by_rank(history.of(Kind.LOAD)) if e.data["path"] is not None]
     if not loads:
-        return not_applicable("no checkpoint was loaded")
+        return not_applicable("no checkpoint was loaded" + beside_other_files(history))
     for load in loads:
         inventory = inventory_for(history, load)
         if inventory is None:
@@ -90,7 +90,9 @@ def newest_complete_loads(history: History, _: Baseline | None) -> Verdict:
     if verdict := _maybe_started_without(history):
         return verdict
     if not compared:
-        return _began_anew(history) or not_applicable("there was never a complete checkpoint to load")
+        return _began_anew(history) or not_applicable(
+            "there was never a complete checkpoint to load" + beside_other_files(history)
+        )
     return valid(f"{compared} loads of the newest complete checkpoint")
 
 
@@ -193,7 +195,7 @@ def _began_anew(history: History) -> Verdict | None:
 def acknowledged_survives(history: History, _: Baseline | None) -> Verdict:
     saves = history.of(Kind.SAVE_END)
     if not saves and not history.plan.acknowledged:
-        return not_applicable("no save was reported done")
+        return not_applicable("no save was reported done" + beside_other_files(history))
     if verdict := _lost_before(history):
         return verdict
     compared = len(_started(history)) if history.plan.acknowledged else 0

@@ -26,6 +26,16 @@ def newest_complete(inventory: Event) -> Entry | None:
     return max(complete, key=lambda e: e["step"], default=None)
 
 
+def beside_other_files(history: History) -> str:
+    """What to add where our store told of nothing, but other code saved or loaded; else ""."""
+    others = sorted({e.data["by"] for e in history.of((Kind.FOREIGN_SAVE, Kind.FOREIGN_LOAD))})
+    if not others:
+        return ""
+    return (
+        f" by CheckpointStore; of the files of {', '.join(others)} nothing tells which are whole, nor when they count"
+    )
+
+
 def brief(inventory: Event) -> dict[str, str]:
     """Name -> what it was found to be, for a verdict."""
     return {e["name"]: f"{e['verdict']}: {e['reason']}" for e in inventory.data["entries"]}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from harness.checks.base import Verdict, guarantee, invalid, not_applicable, unknown, valid
-from harness.checks.inventories import brief, newest_complete
+from harness.checks.inventories import beside_other_files, brief, newest_complete
 from harness.checks.records import saved_step
 from harness.history import Baseline, History
 from harness.remains import root_of
@@ -16,7 +16,7 @@ def retention_safe(history: History, _: Baseline | None) -> Verdict:
     for save in history.of(Kind.SAVE_END):
         firsts.setdefault(root_of(save), save)
     if not firsts:
-        return not_applicable("no save was reported done")
+        return not_applicable("no save was reported done" + beside_other_files(history))
     found = [_kept_safe(history, root, first) for root, first in firsts.items()]
     worst = min(found, key=lambda verdict: ("invalid", "unknown", "valid").index(verdict.outcome))
     if worst.outcome == "valid" and len(found) > 1:
