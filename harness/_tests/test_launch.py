@@ -76,6 +76,38 @@ def test_a_rank_that_ended_is_named_though_its_peer_falls_before_the_agent_looks
     assert (cause.rank, cause.exit_code) == (1, -signal.SIGTERM)
 
 
+FORKS = """
+def opened():
+    found = {}
+    for name in os.listdir("/proc/self/fd"):
+        try:
+            found[name] = os.readlink("/proc/self/fd/" + name)
+        except FileNotFoundError:
+            pass
+    return found
+mine = [os.pipe() for _ in range(20)]
+before = opened()
+pid = os.fork()
+if pid == 0:
+    lost = [what for fd, what in before.items() if opened().get(fd) != what]
+    with open(f"{sys.path[0]}/lost-{rank}", "w") as file:
+        json.dump(lost, file)
+    os._exit(0)
+os.waitpid(pid, 0)
+with open(f"{sys.path[0]}/lost-{rank}") as file:
+    lost = json.load(file)
+pipes = {os.readlink(f"/proc/self/fd/{fd}") for pair in mine for fd in pair}
+show(lost=[what for what in lost if what in pipes or not what.startswith("pipe:")])
+"""
+
+
+@pytest.mark.parametrize("kind", ["warm", COLD])
+def test_a_process_that_a_rank_forks_has_its_files(kind: str, tmp_path: Path) -> None:
+    with LAUNCHERS[kind]() as launcher:
+        history = make_run(launcher, tmp_path)(FORKS)
+    assert [shown(tmp_path, history, rank) for rank in (0, 1)] == [{"lost": []}] * 2
+
+
 @pytest.mark.parametrize("kind", ["warm", COLD])
 def test_the_world_of_four_ranks_as_they_record_it(kind: str, tmp_path: Path) -> None:
     with LAUNCHERS[kind]() as launcher:

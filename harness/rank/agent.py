@@ -13,6 +13,7 @@ import os
 import random
 import select
 import signal
+import stat
 import subprocess
 import sys
 import threading
@@ -20,8 +21,9 @@ import time
 import traceback
 from collections.abc import Callable, Iterable
 from contextlib import suppress
+from pathlib import Path
 from types import FrameType, SimpleNamespace
-from typing import Any, ClassVar, NoReturn
+from typing import Any, ClassVar, NamedTuple, NoReturn
 
 import torch.distributed.elastic.agent.server.api
 import torch.distributed.elastic.events as events
@@ -116,11 +118,13 @@ class ForkHandler(SubprocessHandler):
 
     def _popen(self, args: tuple[str, ...], env: dict[str, str]) -> Any:
         script, *script_args = args[args.index("harness.rank.main") + 1 :]
+        agents = _pipes()
 
         def body() -> int:
             os.setsid()  # as torchrun does for a rank: start_new_session=True
-            # ... and close_fds=True: else every rank would hold the agent's store open.
-            os.closerange(3, os.sysconf("SC_OPEN_MAX"))
+            # ... and close_fds=True: else every rank would hold the agent's store open. But what the fork itself has
+            # made is libuv's: in each process that the rank forks it closes these numbers, whatever they then are.
+            _close_all_but(pipe.fd for pipe in _pipes() - agents)
             os.environ.update(env)
             # What an interpreter of its own does at import: read the debug level, and seed from the system's entropy
             # (else a script that forgot to seed would repeat itself here, and nowhere else).
@@ -135,6 +139,32 @@ class ForkHandler(SubprocessHandler):
     def close(self, death_sig: signal.Signals | None = None) -> None:
         self.proc.is_ended = True  # type: ignore[attr-defined]  # it is a ForkedProcess
         super().close(death_sig)
+
+
+class _Pipe(NamedTuple):
+    """An end of a pipe that is open in this process."""
+
+    fd: int
+    inode: int
+
+
+def _pipes() -> set[_Pipe]:
+    found = set()
+    for fd in [int(path.name) for path in Path("/proc/self/fd").iterdir()]:
+        with suppress(OSError):  # what listed them
+            status = os.fstat(fd)
+            if stat.S_ISFIFO(status.st_mode):
+                found.add(_Pipe(fd, status.st_ino))
+    return found
+
+
+def _close_all_but(kept: Iterable[int]) -> None:
+    """Close every descriptor from 3 on that is not among them."""
+    first = 3
+    for fd in sorted(kept):
+        os.closerange(first, fd)
+        first = fd + 1
+    os.closerange(first, os.sysconf("SC_OPEN_MAX"))
 
 
 def be_agent(args: list[str]) -> NoReturn:
