@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -217,6 +218,28 @@ def test_of_all_ranks_that_end_otherwise_the_one_is_named_that_had_other_inputs(
     found = verdict("EndsLikeBaseline", story, baseline())
     assert (found.outcome, found.rank, found.step) == ("invalid", 1, 9)
     assert found.reason.endswith(f"first differ after update 9, which rank 1 made with {words}")
+
+
+@pytest.mark.parametrize(
+    ("then", "now", "words"),
+    [
+        ({"scaler": "[[1024.0, 4]]"}, {"scaler": [[512.0, 4]]}, "another loss scale ([512.0], not [1024.0])"),
+        ({"scaler": "[[1024.0, 4]]"}, {"scaler": [[1024.0, 0]]}, None),
+        ({"scaler": "[[1024.0, 4]]"}, {"scaler": None}, None),
+        ({"scaler": "None"}, {"scaler": [[1024.0, 4]]}, None),
+        ({"lr": "[]"}, {"lr": [0.2]}, None),
+        ({"lr": "[0.1]"}, {"lr": []}, None),
+        ({"lr": "[0.1]"}, {"lr": [float("nan")]}, "another learning rate ([nan], not [0.1])"),
+    ],
+)
+def test_only_what_was_another_input_is_told(then: dict[str, str], now: dict[str, Any], words: str | None) -> None:
+    known = baseline()
+    updates = {rank: {step: {**told, **then} for step, told in steps.items()} for rank, steps in known.updates.items()}
+    story = differs_from(9, 0, "params")
+    for step in range(9, 13):
+        story.edit(Kind.UPDATE, rank=0, step=step, restart=1, data=now)
+    found = verdict("EndsLikeBaseline", story, replace(known, updates=updates))
+    assert found.reason.partition("made with ")[2] == (words or "")
 
 
 def test_the_rank_that_differed_first_is_named_where_the_others_followed() -> None:

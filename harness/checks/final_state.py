@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from math import inf
@@ -35,12 +36,10 @@ class _Unlike:
         if self.first is None:
             return []
         ids = baseline.sample_ids.get(self.rank, {}).get(self.first.step)
-        known = {**baseline.updates[self.rank][self.first.step], "ids": None if ids is None else str(ids)}
-        found = {name: str(self.first.data.get(name)) for name in _INPUTS}
+        known = {**baseline.updates[self.rank][self.first.step], "ids": ids}
+        pairs = [(words, _input(name, self.first.data), _input(name, known)) for name, words in _INPUTS.items()]
         return [
-            words.format(now=found[name], then=known[name])
-            for name, words in _INPUTS.items()
-            if known.get(name) is not None and "None" not in (found[name], known[name]) and found[name] != known[name]
+            words.format(now=now, then=then) for words, now, then in pairs if None not in (now, then) and now != then
         ]
 
 
@@ -50,6 +49,15 @@ _INPUTS = {
     "ids": "other samples",
     "rng": "other random numbers",
 }
+_SCALE = re.compile(r"\[([^\[\],]+), ")  # of [scale, updates since it last changed], one for each scaler
+
+
+def _input(name: str, told: Mapping[str, object]) -> str | None:
+    """As text; None if it is not known."""
+    text = str(told.get(name))
+    if name == "scaler" and text != "None":
+        return f"[{', '.join(_SCALE.findall(text))}]"
+    return None if text == "None" or (name == "lr" and text == "[]") else text
 
 
 @guarantee("EndsLikeBaseline", "the final state is that of the fault-free run, byte for byte or within the tolerance")
