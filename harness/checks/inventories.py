@@ -31,9 +31,7 @@ def beside_other_files(history: History) -> str:
     others = sorted({e.data["by"] for e in history.of((Kind.FOREIGN_SAVE, Kind.FOREIGN_LOAD))})
     if not others:
         return ""
-    return (
-        f" by CheckpointStore; of the files of {', '.join(others)} nothing tells which are whole, nor when they count"
-    )
+    return f"; the files of {', '.join(others)} are not judged: nothing tells which are whole, nor when they count"
 
 
 def brief(inventory: Event) -> dict[str, str]:
