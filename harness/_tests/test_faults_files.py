@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from harness._tests.histories import run
-from harness.checks import GUARANTEES
+from harness._tests.histories import Story, run
+from harness.checks import GUARANTEES, Verdict
 from harness.faults.base import At
 from harness.faults.damage_file import DamageFile
 from harness.faults.files import FilesFault, checkpoints_in
@@ -153,8 +153,21 @@ def test_an_acknowledged_save_need_not_survive_its_damage(
     story = run(faults=[fault], expect="recovers").start(with_store=True).updates(1, 5).save().updates(6, 10).save()
     if damaged_step is not None:
         story.tell(0, Kind.EFFECT, index=0, fault="damage_file", damaged=f"step-{damaged_step}", before="a", after="b")
+    found = _after_the_damage(story, loaded)
+    assert found.outcome == outcome, found
+
+
+def test_it_may_be_damaged_before_the_last_rank_is_told_that_it_is_done() -> None:
+    story = run(faults=[damaged()], expect="recovers").start(with_store=True).updates(1, 5).save().updates(6, 10).save()
+    (late,) = [e for e in story.events if e["kind"] == Kind.SAVE_END and (e["rank"], e["step"]) == (1, 10)]
+    story.tell(0, Kind.EFFECT, index=0, fault="damage_file", damaged="step-10", before="a", after="b")
+    story.events.remove(late)
+    story.events.append(late)
+    assert _after_the_damage(story, 5).outcome == "valid"
+
+
+def _after_the_damage(story: Story, loaded: int | None) -> Verdict:
     story.kill(1).cut_off()
     story.kept = {5: "complete", 10: "incomplete"}
     history = story.start(load=loaded, with_store=True).leave().history()
-    found = GUARANTEES["AcknowledgedSurvives"].check(history, None)
-    assert found.outcome == outcome, found
+    return GUARANTEES["AcknowledgedSurvives"].check(history, None)

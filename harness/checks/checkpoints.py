@@ -239,7 +239,10 @@ def _is_damaged(history: History, save: Event, load: Event) -> bool:
     """Whether a fault has damaged what was saved, by the time that it was to be loaded: no job can keep that."""
     name = PurePath(save.data["path"]).name
     damaged = [e for e in history.of(Kind.EFFECT) if e.data.get("damaged") == name]
-    return any(save.t_ns < e.t_ns < load.t_ns for e in damaged)
+    # One rank may be told later than another one trains on, and damages it.
+    told = [e for e in history.of(Kind.SAVE_END, restart=save.restart) if e.data["path"] == save.data["path"]]
+    saved_ns = min(e.t_ns for e in told)
+    return any(saved_ns < e.t_ns < load.t_ns for e in damaged)
 
 
 def _lost_before(history: History) -> Verdict | None:
