@@ -84,7 +84,8 @@ class ForkedProcess:
                     failed.append(process)
         if failed:
             each = (f"failed (exitcode: {p.returncode}) local_rank: {p.local_rank} (pid: {p.pid})" for p in failed)
-            print("found dead:", *each, flush=True)
+            with suppress(OSError):  # a full disk: the ranks are to be ended all the same
+                os.write(1, f"found dead: {' '.join(each)}\n".encode())
 
     def wait(self, timeout: float | None = None) -> int:
         ends = None if timeout is None else time.monotonic() + timeout
@@ -106,11 +107,11 @@ def wait_for_an_end(interval_s: float) -> None:
     for pidfd in running:
         if pidfd is not None:
             ends.register(pidfd, select.POLLIN)
-    if not running or None in running:
-        time.sleep(interval_s)
-    elif ready := ends.poll(1000 * LOOK_S):
+    if running and None not in running:
+        if not (ready := ends.poll(1000 * LOOK_S)):
+            return
         ForkedProcess.reap([running[pidfd] for pidfd, _ in ready])
-        time.sleep(interval_s)
+    time.sleep(interval_s)
 
 
 class ForkHandler(SubprocessHandler):
