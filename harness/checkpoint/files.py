@@ -24,8 +24,8 @@ _READ_BYTES = 1 << 16  # of small files
 SEEN_S = 60.0  # for as long NFS may go on showing a directory as it was (acdirmax)
 LOOK_AGAIN_S = 0.05
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
-# O_NONBLOCK: opening a FIFO for reading would wait for a writer that never comes. O_NOCTTY: a terminal becomes not this
-# process's own
+# O_NONBLOCK: opening a FIFO for reading would wait for a writer that never comes. O_NOCTTY: a terminal
+# shall not become this process's own
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 _CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
