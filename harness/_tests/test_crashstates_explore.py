@@ -226,6 +226,14 @@ def test_a_bounded_choice_says_how_much_it_tried() -> None:
     assert share.possible > 10**8
 
 
+@pytest.mark.parametrize("model", MODEL_NAMES)
+def test_never_long_without_a_call_of_meanwhile(model: ModelName) -> None:
+    calls = [0]
+    explorer = Explorer(unsynced(6), [model], most=2000, meanwhile=lambda: calls.append(0))
+    found = len(list(explorer.states()))
+    assert len(calls) > max(found, explorer.shares[0].tried)
+
+
 def test_the_same_seed_chooses_the_same_states_and_another_one_others() -> None:
     def keys(seed: int) -> list[bytes]:
         return [state.key for state in Explorer(unsynced(6), ["posix-min"], most=2000, seed=seed).states()]

@@ -101,13 +101,13 @@ class TestRanksThatAreKept:
         for n in range(9):
             reader.outcome({"a": File(b"%d" % n, T)})
         assert reader.problems == []
-        assert reader.reads == 9 + 3  # the second, the fourth and the eighth twice
+        assert reader.reads == 9 + 2  # the second and the seventh twice
 
     @pytest.mark.parametrize(
         ("keeps_raised", "num_processes"),
         [
-            pytest.param(True, 1 + 3, id="go on after they raised, but for the comparisons"),
-            pytest.param(False, 9 + 3, id="do not go on after they raised"),
+            pytest.param(True, 1 + 2, id="go on after they raised, but for the comparisons"),
+            pytest.param(False, 9 + 2, id="do not go on after they raised"),
         ],
     )
     def test_after_they_raised(

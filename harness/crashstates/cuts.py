@@ -7,6 +7,7 @@ all that had certainly happened before it (Chandy and Lamport's consistent cuts)
 from __future__ import annotations
 
 import random
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from itertools import accumulate
 
@@ -92,13 +93,16 @@ class Order:
         return cut
 
 
-def every_cut(order: Order, most: int, seed: int) -> tuple[list[Cut], bool]:
+def every_cut(
+    order: Order, most: int, seed: int, meanwhile: Callable[[], None] = lambda: None
+) -> tuple[list[Cut], bool]:
     """The possible cuts, and whether these are all: else those that are the furthest apart, then random ones.
 
     Args:
         most: cuts to return; more, if the recorded run itself has more.
+        meanwhile: called every now and then.
     """
-    found = _reachable(order, (0,) * len(order.by_rank), lambda cut: cut, most)
+    found = _reachable(order, (0,) * len(order.by_rank), lambda cut: cut, most, meanwhile)
     if len(found) <= most:
         return found, True
     chosen = dict.fromkeys(_extreme(order))
@@ -114,20 +118,23 @@ def every_cut(order: Order, most: int, seed: int) -> tuple[list[Cut], bool]:
     return list(chosen)[:most], False
 
 
-def interval_ends(order: Order, most: int) -> tuple[list[Cut], bool]:
+def interval_ends(order: Order, most: int, meanwhile: Callable[[], None] = lambda: None) -> tuple[list[Cut], bool]:
     """The cuts right before a sync or an acknowledgement, and at the end: what power loss needs; whether all are here.
 
     Between two syncs a longer cut only adds operations that may be lost anyway.
     """
-    found = _reachable(order, order.stretched((0,) * len(order.by_rank)), order.stretched, most)
+    found = _reachable(order, order.stretched((0,) * len(order.by_rank)), order.stretched, most, meanwhile)
     return found[:most], len(found) <= most
 
 
-def _reachable(order: Order, start: Cut, settle: Callable[[Cut], Cut], most: int) -> list[Cut]:
+def _reachable(
+    order: Order, start: Cut, settle: Callable[[Cut], Cut], most: int, meanwhile: Callable[[], None]
+) -> list[Cut]:
     found: dict[Cut, None] = {start: None}
-    waiting = [start]
+    waiting = deque([start])
     while waiting and len(found) <= most:
-        cut = waiting.pop(0)
+        meanwhile()
+        cut = waiting.popleft()
         for rank in order.ahead(cut):
             further = settle(_advanced(cut, rank))
             if further not in found:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import re
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -127,31 +128,32 @@ def examine(
         TraceError: strace is not there or may not trace.
     """
     found = Examination(file=file)
+
+    def reading(*, keeps_raised: bool) -> Reader:
+        return Reader(session, root, deadline_s=load_deadline_s, is_fresh=False, keeps_raised=keeps_raised)
+
+    def judged(reader: Reader) -> Examination:
+        anew = Examination(file=file, recording=recording, static=found.static, seconds=found.seconds)
+        _Examiner(anew, session, recording, reader, on_state).run(models, most, seed)
+        anew.reads = reader.reads
+        anew.problems += reader.problems
+        if anew.problems:
+            anew.problems = [*late_changes(recording), *anew.problems]
+        return anew
+
     with Session(file, host=host) as session:
-        with _timed(found, "record"):
-            recording = found.recording = record(session, root, session.steps)
-        found.static = static_findings(recording)
-        found.problems += recording.problems
-        if found.problems:
-            found.problems = [*late_changes(recording), *found.problems]  # what the others may well come from
-            return found
-
-        def judged(*, keeps_raised: bool) -> Examination:
-            anew = Examination(file=file, recording=recording, static=found.static, seconds=found.seconds)
-            reader = Reader(session, root, deadline_s=load_deadline_s, is_fresh=False, keeps_raised=keeps_raised)
-            with reader:
-                _Examiner(anew, session, recording, reader, on_state).run(models, most, seed)
-                anew.reads = reader.reads
-                anew.problems += reader.problems
-            if anew.problems:
-                anew.problems = [*late_changes(recording), *anew.problems]
-            return anew
-
-        with _timed(found, "judge"):
-            try:
-                return judged(keeps_raised=True)
-            except Doubtful:
-                return judged(keeps_raised=False)
+        with reading(keeps_raised=True) as reader:  # before there is anything to read: its ranks meet meanwhile
+            with _timed(found, "record"):
+                recording = found.recording = record(session, root, session.steps)
+            found.static = static_findings(recording)
+            found.problems += recording.problems
+            if found.problems:
+                found.problems = [*late_changes(recording), *found.problems]  # what the others may well come from
+                return found
+            with _timed(found, "judge"), suppress(Doubtful):
+                return judged(reader)
+        with _timed(found, "judge"), reading(keeps_raised=False) as reader:
+            return judged(reader)
 
 
 class _Examiner:
@@ -170,13 +172,20 @@ class _Examiner:
         self._on_state = on_state
 
     def run(self, models: Sequence[ModelName], most: int, seed: int) -> None:
-        explorer = Explorer(self._recording, models, most, seed)
-        if not self._calibrate(explorer):
+        explorer = Explorer(self._recording, models, most, seed, self._reader.look)
+        expected: dict[int, Outcome] | None = None
+        if self._session.has_expected:
+            expected = {step: self._reader.expected(step) for step in self._recording.steps}
+        undisturbed = {step: self._undisturbed(explorer, step) for step in (0, *self._recording.steps)}
+        states = itertools.chain(undisturbed.values(), explorer.states())
+        outcomes = self._reader.outcomes(states, lambda state: state.visible)
+        loaded = {step: next(outcomes)[1] for step in undisturbed}
+        if not self._calibrate(loaded, expected):
             return
         failing: list[_Failing] = []
         safest: dict[Verdict, State] = {}
         hardest: dict[Verdict, tuple[int, int]] = {}  # of those
-        for state, outcome in self._reader.outcomes(explorer.states(), lambda state: state.visible):
+        for state, outcome in outcomes:
             verdict, _ = self._verdict_of(state, outcome)
             self._found.verdicts[verdict] += 1
             if verdict not in SAFE:
@@ -193,13 +202,15 @@ class _Examiner:
             self._described(explorer, state, self._found.verdicts[verdict]) for verdict, state in safest.items()
         ]
 
-    def _calibrate(self, explorer: Explorer) -> bool:
+    @staticmethod
+    def _undisturbed(explorer: Explorer, step: int) -> State:
+        """What stands once the save of ``step`` is done; 0: before any."""
+        situation = explorer.models.at("kill", explorer.models.order.done(step))
+        return explorer.state(situation, tuple(unit.kept for unit in situation.units))
+
+    def _calibrate(self, loaded: Mapping[int, Outcome], expected: Mapping[int, Outcome] | None) -> bool:
         """Learn what load returns after undisturbed saves; False if that tells nothing."""
-        loaded: dict[int, Outcome] = {}
-        for step in (0, *self._recording.steps):
-            situation = explorer.models.at("kill", explorer.models.order.done(step))
-            loaded[step] = self._reader.outcome(situation.visible([unit.kept for unit in situation.units]))
-        found = calibrate(loaded, self._reader.expected if self._session.has_expected else None)
+        found = calibrate(loaded, None if expected is None else expected.__getitem__)
         self._found.truth = found.truth
         self._found.calibration += found.wrong
         self._found.problems += found.problems

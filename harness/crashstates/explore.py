@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import itertools
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from harness.crashstates.cuts import Cut, Order, every_cut, interval_ends
+from harness.crashstates.cuts import Cut, every_cut, interval_ends
 from harness.crashstates.frames import Frame, frames_of
 from harness.crashstates.models import ModelName, Models, Situation
 from harness.crashstates.operation import Kind, Recording
@@ -73,18 +73,25 @@ class Explorer:
         names: the models, in the order of ``MODEL_NAMES``.
         most: states to try of a model; where there are more, those with few losses come first, then drawn ones.
         seed: of the draws.
+        meanwhile: called every now and then while there is much to do for the next state.
 
     Attributes:
         shares: one a model, filled while ``states`` is iterated.
     """
 
     def __init__(
-        self, recording: Recording, names: Sequence[ModelName], most: int = DEFAULT_MOST, seed: int = 0
+        self,
+        recording: Recording,
+        names: Sequence[ModelName],
+        most: int = DEFAULT_MOST,
+        seed: int = 0,
+        meanwhile: Callable[[], None] = lambda: None,
     ) -> None:
         self.models = Models(recording)
         self.shares = [Share(name) for name in names]
         self._most = most
         self._seed = seed
+        self._meanwhile = meanwhile
         self._seen: set[tuple[object, int, int]] = set()
         self._seen_parts: set[tuple[object, ...]] = set()
         self._steps: dict[Cut, tuple[int, int]] = {}
@@ -92,19 +99,28 @@ class Explorer:
     def states(self) -> Iterator[State]:
         """Every state once; those with few losses first where the choice is bounded."""
         for share in self.shares:
-            choose = every_cut if share.model == "kill" else _interval_ends
-            cuts, share.has_all_cuts = choose(self.models.order, self._most, self._seed)
-            situations = [self.models.at(share.model, cut) for cut in cuts]
-            yield from self._new_states(share, situations)
+            yield from self._new_states(share, [self._at(share.model, cut) for cut in self._cuts(share)])
 
     def states_at(self, cut: Cut) -> Iterator[State]:
         """The same of a crash at ``cut`` alone."""
         for share in self.shares:
-            yield from self._new_states(share, [self.models.at(share.model, cut)])
+            yield from self._new_states(share, [self._at(share.model, cut)])
 
     def state(self, situation: Situation, chosen: tuple[int, ...]) -> State:
         """The state of these fates; ``situation.allows`` them."""
         return self._state(situation, chosen, situation.visible(chosen))
+
+    def _cuts(self, share: Share) -> list[Cut]:
+        order = self.models.order
+        if share.model == "kill":
+            cuts, share.has_all_cuts = every_cut(order, self._most, self._seed, self._meanwhile)
+        else:
+            cuts, share.has_all_cuts = interval_ends(order, self._most, self._meanwhile)
+        return cuts
+
+    def _at(self, model: ModelName, cut: Cut) -> Situation:
+        self._meanwhile()
+        return self.models.at(model, cut)
 
     def _state(self, situation: Situation, chosen: tuple[int, ...], visible: Visible) -> State:
         return State(situation, chosen, visible, *self._acked_and_begun(situation.cut))
@@ -112,6 +128,7 @@ class Explorer:
     def _new_states(self, share: Share, situations: Sequence[Situation]) -> Iterator[State]:
         share.possible = sum(situation.num_assignments for situation in situations)
         for situation, chosen in self._assignments(share, situations):
+            self._meanwhile()
             # Most come to what was there before. Where it is of the same parts, which the models keep, their ids tell.
             names, nodes = situation.parts(chosen)
             steps = self._acked_and_begun(situation.cut)
@@ -146,6 +163,7 @@ class Explorer:
         found: list[Frame] = []
         num_left = self._most
         for situation in situations:
+            self._meanwhile()
             frames = frames_of(situation, num_left)
             if frames is None or (num_left := num_left - sum(frame.num_states for frame in frames)) < 0:
                 return None
@@ -178,10 +196,6 @@ class Explorer:
             if (situation.cut, chosen) not in tried:
                 tried.add((situation.cut, chosen))
                 yield situation, chosen
-
-
-def _interval_ends(order: Order, most: int, _seed: int) -> tuple[list[Cut], bool]:
-    return interval_ends(order, most)
 
 
 def _by_turns(

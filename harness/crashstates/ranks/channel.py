@@ -9,10 +9,16 @@ import socket
 import time
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from typing import Any
+from typing import Any, Protocol
 
 MAX_BYTES = 100_000  # of a message; under the kernel's default socket buffer
 _MAX_FDS = 4
+
+
+class HasFd(Protocol):
+    """A channel or a socket."""
+
+    def fileno(self) -> int: ...
 
 
 class Channel:
@@ -34,8 +40,8 @@ class Channel:
     def fileno(self) -> int:
         return self._sock.fileno()
 
-    def send(self, message: dict[str, Any], channels: Sequence[Channel] = ()) -> None:
-        """Send a message, and ends of other channels with it.
+    def send(self, message: dict[str, Any], channels: Sequence[HasFd] = ()) -> None:
+        """Send a message, and ends of other channels, or other sockets, with it.
 
         Raises:
             OSError: the other end is gone, or the message is longer than MAX_BYTES.
@@ -54,6 +60,10 @@ class Channel:
         if not data:
             return None
         return json.loads(data), [Channel.of_fd(fd) for fd in fds]
+
+    def detach(self) -> int:
+        """The descriptor, from now on the caller's."""
+        return self._sock.detach()
 
     def has_message(self) -> bool:
         """Whether ``receive`` would return at once."""

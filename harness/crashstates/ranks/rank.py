@@ -100,25 +100,23 @@ def _prepare(world_size: int, channel: Channel, request: Request) -> Speaker:
 
 
 def _join(world_size: int, rank: int, channel: Channel) -> None:
-    """The default process group, as torchrun would have told of it; rank 0's store tells the others its port."""
+    """The default process group, as torchrun would have told of it. Rank 0 is given the socket that all others call."""
     import torch.distributed as dist
     from torch._C._distributed_c10d import TCPStore
 
-    def store(port: int, is_master: bool) -> TCPStore:
-        return TCPStore(
-            "127.0.0.1", port, world_size, is_master=is_master, timeout=GROUP_TIMEOUT, wait_for_workers=False
-        )
-
-    if rank == 0:
-        common = store(0, is_master=True)
-        channel.send({"port": common.port})
-        port = common.port
-    else:
-        received = channel.receive()
-        if received is None:
-            raise ConnectionError("the controller is gone")
-        port = received[0]["port"]
-        common = store(port, is_master=False)
+    received = channel.receive()
+    if received is None:
+        raise ConnectionError("the controller is gone")
+    port, listening = received[0]["port"], received[1]
+    common = TCPStore(
+        "127.0.0.1",
+        port,
+        world_size,
+        is_master=rank == 0,
+        timeout=GROUP_TIMEOUT,
+        wait_for_workers=False,
+        master_listen_fd=listening[0].detach() if rank == 0 else None,
+    )
     os.environ |= {
         "RANK": str(rank),
         "LOCAL_RANK": str(rank),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -14,6 +15,7 @@ from harness.errors import LaunchError, SaverError
 
 SAVE_S = 60.0
 LOAD_S = 20.0
+_MOST_GROUPS = 2  # that run at a time, and so need files of their own for what they write
 
 
 class SaveFailedError(SaverError):
@@ -136,14 +138,28 @@ class _Ranks(Closing):
         self._ranks: list[Child] = []
         self._ending: list[Child] = []
         self._is_ready = False
+        self._num_forked = 0
 
     def _fork(self) -> None:
         """Ask for N ranks, without waiting for them."""
         self._is_ready = False
-        self._ranks = [
-            self._parent.fork(self._role, self._directory, f"{self._role}-{rank}", rank=rank)
+        self._ranks = self._forked()
+
+    def _forked(self) -> list[Child]:
+        """N new ranks, which meet without any more help: they find the port of their store in their channels."""
+        self._num_forked += 1
+        name = f"{self._role}-{self._num_forked % _MOST_GROUPS}"
+        children = [
+            self._parent.fork(self._role, self._directory, f"{name}-{rank}", rank=rank)
             for rank in range(self._world_size)
         ]
+        if self._world_size > 1:
+            with socket.create_server(("127.0.0.1", 0), backlog=self._world_size) as listening:
+                meeting = {"port": listening.getsockname()[1]}
+                for rank, child in enumerate(children):
+                    with suppress(OSError):  # it has ended: that is found when it should be ready
+                        child.channel.send(meeting, [listening] if rank == 0 else [])
+        return children
 
     def _await_ready(self) -> None:
         """Wait until those before are gone and these can be asked."""
@@ -152,16 +168,11 @@ class _Ranks(Closing):
         self._parent.await_ends(self._ending)
         self._ending = []
         until_s = time.monotonic() + START_S
-        if self._world_size > 1:
-            port = self._hello(0, until_s)
-            for child in self._ranks[1:]:
-                with suppress(OSError):  # it has ended, which is found next
-                    child.channel.send(port)
         for rank in range(self._world_size):
             self._hello(rank, until_s)
         self._is_ready = True
 
-    def _hello(self, rank: int, until_s: float) -> dict[str, Any]:
+    def _hello(self, rank: int, until_s: float) -> None:
         child = self._ranks[rank]
         try:
             message = self._parent.receive(child, until_s)
@@ -171,7 +182,6 @@ class _Ranks(Closing):
         if message is None:
             words = child.last_words()
             raise LaunchError(f"{self.file}: rank {rank} ended ({child.how_it_ended}) before it was ready\n{words}")
-        return message
 
     def _end(self) -> None:
         """Have the ranks killed; they are waited for later."""
@@ -258,6 +268,7 @@ class Readers(_Ranks):
         self._num_loads = 0
         self._asked: Asked | None = None
         self._has_loaded = False  # these ranks
+        self._ahead: list[Child] = []  # fresh ones beside them
         self._preloaded: set[str] = set()
         parent.await_pid(self._me)
         self.pid = self._me.pid
@@ -301,6 +312,10 @@ class Readers(_Ranks):
             self._fork()
         self._await_ready()
 
+    def fork_ahead(self) -> None:
+        """Ask for the fresh ranks that the next ``renew`` takes, so that they meet while those that are there load."""
+        self._ahead = self._ahead or self._forked()
+
     def renew(self) -> None:
         """Let the next load have ranks that have not loaded anything yet."""
         if self._has_loaded:
@@ -316,6 +331,11 @@ class Readers(_Ranks):
         """Of the ranks that are there, by rank."""
         return [child.pid for child in self._ranks]
 
+    @property
+    def pids_ahead(self) -> list[int]:
+        """Of those that ``fork_ahead`` asked for, as far as they are there."""
+        return [child.pid for child in self._ahead if child.pid]
+
     def close(self) -> None:
         """End them.
 
@@ -328,6 +348,8 @@ class Readers(_Ranks):
         self.forget()
 
     def forget(self) -> None:
+        self._ranks += self._ahead
+        self._ahead = []
         super().forget()
         self._me.channel.close()
         if self._me.status is None:
@@ -351,6 +373,10 @@ class Readers(_Ranks):
             self._end()
             self._fork()
         return outcome
+
+    def _forked(self) -> list[Child]:
+        ahead, self._ahead = self._ahead, []
+        return ahead or super()._forked()
 
     def _fork(self) -> None:
         super()._fork()

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from harness.crashstates.ranks import markers
 from harness.crashstates.ranks.forked import Closing
@@ -27,8 +27,10 @@ from harness.crashstates.tree import Visible
 from harness.errors import LaunchError, RecordError
 
 _STRING_LIMIT_BYTES = 48  # markers; names are always whole
-_MOST_AHEAD = 2000  # states that are had and looked at while ranks load
+_MOST_AHEAD = 10_000  # states that are had and looked at while ranks load
 _LOOK_S = 0.001  # how often to see whether they have
+_COMPARED_AGAIN = 4  # times as many loads later
+_LOADS_AHEAD = 3  # before a comparison: fresh ranks take about as long to meet
 
 _CURE = "see that nothing else traces these processes, or ends strace, and run again"
 
@@ -56,7 +58,8 @@ class Reader(Closing):
             in it is removed; its parent must be there.
         deadline_s: how long one load may take.
         is_fresh: fork the ranks anew for each read; None: only if there is one. Ranks that are kept are compared with
-            fresh ones now and then: where they differ, load keeps something in memory, and all are fresh from then on.
+            fresh ones now and then, and at the end: where they differ, load keeps something in memory, and all are
+            fresh from then on.
         keeps_raised: ranks that are kept go on when all of them raised the same, which leaves more behind in memory.
 
     Attributes:
@@ -86,8 +89,13 @@ class Reader(Closing):
         self._views = Views(self._root, outside)
         self._outside_written: set[str] = set()
         self._looker = Looker(self._root, str(Path.cwd()), outside)
+        self._queue: deque[_Ahead[Any]] = deque()  # states that ``outcomes`` has had, and not told of yet
+        self._unknown: deque[_Ahead[Any]] = deque()  # those of them without an outcome; the first is being read
+        self._look_s = 0.0  # when to see again whether it is over
         self._next_comparison = 2
+        self._uncompared: tuple[Visible, Outcome] | None = None  # the last load
         self._pids: list[int] = []  # of the ranks that load
+        self._calls: list[Call] = []  # that they have made since they were asked to
         self._readers = session.start_readers(is_fresh=is_fresh)
         self._readers.keeps_raised = keeps_raised
         self._scratch = ExitStack()
@@ -101,6 +109,7 @@ class Reader(Closing):
                 expects_filters=True,
             )
             self._readers.let_pass()
+            self._readers.fork_ahead()
         except BaseException:
             self._scratch.close()
             self._readers.close()
@@ -128,13 +137,9 @@ class Reader(Closing):
         """
         rest = iter(items)
         queue: deque[_Ahead[T]] = deque()
-        reading: _Ahead[T] | None = None
-        look_s = 0.0
+        self._queue, self._unknown = queue, deque()
         while True:
-            if reading is not None and time.monotonic() >= look_s:
-                look_s = time.monotonic() + _LOOK_S
-                if self._readers.has_answered():
-                    reading = self._next_begun(queue, reading)
+            self.look()
             if queue and (outcome := queue[0].outcome) is not None:
                 yield queue.popleft().item, outcome
             elif len(queue) < _MOST_AHEAD and (item := next(rest, None)) is not None:
@@ -142,38 +147,55 @@ class Reader(Closing):
                 queue.append(_Ahead(item, view, self._memo.find(view)))
                 if queue[-1].outcome is not None:
                     self.answered += 1
-                elif reading is None:
-                    reading = queue[-1]
+                    continue
+                self._unknown.append(queue[-1])
+                if len(self._unknown) == 1:
                     self._begin(view.visible)
-            elif reading is not None:
-                reading = self._next_begun(queue, reading)
+            elif self._unknown:
+                if len(queue) < _MOST_AHEAD and not self._readers.is_fresh:  # no more will come
+                    self._readers.fork_ahead()  # for the last comparison
+                self._begin_next()
             else:
+                if self._uncompared is not None and not self._readers.is_fresh:
+                    self._compared(*self._uncompared)
                 return
 
-    def _next_begun(self, queue: Iterable[_Ahead[T]], reading: _Ahead[T]) -> _Ahead[T] | None:
-        """End one load, and begin that of the first state after it whose outcome is not known by then."""
-        memo = self._memo
-        reading.outcome = self._ended(reading.view)
-        later = list(itertools.dropwhile(lambda one: one is not reading, queue))[1:]
+    def look(self) -> None:
+        """Begin the next load if one of ``outcomes`` is over: for an iterable that takes a while for its next item."""
+        if self._unknown and time.monotonic() >= self._look_s:
+            self._look_s = time.monotonic() + _LOOK_S
+            self._calls += self._tracer.new_calls()
+            if self._readers.has_answered():
+                self._begin_next()
+
+    def _begin_next(self) -> None:
+        """End one load, and begin that of the first state whose outcome is not known by then."""
+        memo, read = self._memo, self._unknown.popleft()
+        read.outcome = self._ended(read.view)
         if self._memo is not memo:  # what was known came of loads that something in memory may have misled
-            for one in later:
+            self._unknown = deque(itertools.dropwhile(lambda one: one is not read, self._queue))
+            self._unknown.popleft()
+            for one in self._unknown:
                 self.answered -= one.outcome is not None
                 one.outcome = None
-        for one in later:
-            if one.outcome is None:
-                one.outcome = self._memo.find(one.view)
-                if one.outcome is None:
-                    self._begin(one.view.visible)
-                    return one
-                self.answered += 1
-        return None
+        while self._unknown:
+            first = self._unknown[0]
+            first.outcome = self._memo.find(first.view)
+            if first.outcome is None:
+                self._begin(first.view.visible)
+                break
+            self.answered += 1
+            self._unknown.popleft()
 
     def _ended(self, view: View) -> Outcome:
         """What came of the load that was begun; from now on it is known."""
         outcome, looks = self._end()
+        self._uncompared = view.visible, outcome
         if not self._readers.is_fresh and self.reads >= self._next_comparison:
-            self._next_comparison = 2 * self.reads
-            outcome = self._compared(view.visible, outcome)
+            self._next_comparison *= _COMPARED_AGAIN
+            outcome = self._compared(*self._uncompared)
+        if not self._readers.is_fresh and self.reads > self._next_comparison - _LOADS_AHEAD:
+            self._readers.fork_ahead()
         if seen := looks.outside_seen & self._outside_written:
             self._tell(f"load reads {min(seen)}, which an earlier load has written: its outcome may depend on that")
         else:
@@ -223,6 +245,7 @@ class Reader(Closing):
             self._readers.prepare()
             self._pids = self._readers.pids
             self._tracer.new_calls()
+            self._calls = []
             self._readers.begin_load(self._directory, self._deadline_s)
 
     @contextmanager
@@ -238,7 +261,8 @@ class Reader(Closing):
     def _end(self) -> tuple[Outcome, Looks]:
         with self._while_traced():
             outcome = self._readers.end_load()
-        calls = self._tracer.new_calls()
+        others = set(self._readers.pids_ahead)
+        calls = [call for call in (*self._calls, *self._tracer.new_calls()) if call.tid not in others]
         self._require_whole(calls, outcome)
         looks = self._looker.looks(calls, self._pids)
         self._disk.distrust(looks.written)
@@ -246,6 +270,7 @@ class Reader(Closing):
 
     def _compared(self, visible: Visible, outcome: Outcome) -> Outcome:
         """What fresh ranks make of the same."""
+        self._uncompared = None
         fresh = self.read(visible)
         if fresh != outcome:
             self._readers.is_fresh = True
