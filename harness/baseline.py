@@ -26,10 +26,10 @@ from harness.errors import RecordError
 from harness.event_files import UNREADABLE
 from harness.history import Baseline, History, load_history
 from harness.plan import Effect, Expect, Plan, write_plan
-from harness.wire import BASELINE_JSON, Event, Kind
+from harness.wire import BASELINE_JSON, GENERATORS, Event, Kind
 
 RECHECK_EVERY = 50
-FORMAT = 13  # of what is kept; raise it with every change of what a baseline holds
+FORMAT = 14  # of what is kept; raise it with every change of what a baseline holds
 _DIGESTS = ("params", "optimizer", "buffers")
 
 Launch = Callable[[Plan, Path], None]
@@ -202,7 +202,8 @@ def _state(event: Event) -> dict[str, str]:
 
 
 def _digests(event: Event) -> dict[str, str]:
-    return _state(event) | {"rng": event.data["rng"]} | {name: str(event.data.get(name)) for name in ("scaler", "lr")}
+    generators = {part: digest for part in GENERATORS if (digest := event.data.get(part)) is not None}
+    return _state(event) | generators | {name: str(event.data.get(name)) for name in ("scaler", "lr")}
 
 
 def _run(twin: Plan, run_dir: Path, launch: Launch) -> History:
@@ -216,9 +217,10 @@ def _run(twin: Plan, run_dir: Path, launch: Launch) -> History:
 def compared(one: Baseline, other: Baseline, effects: Sequence[Effect] = ()) -> Baseline:
     """``one``, marked as repeatable or not by what ``other``, a second run of the same plan, gave.
 
-    Random generators that a script never seeds differ from run to run and may be without effect: their digests are
-    left out of the result then, so that nobody takes them for a promise. So are columns of side effects that differ,
-    and what an optimizer keeps, if that alone differs and nothing comes of it: the time that a step took, say.
+    A random generator that a script never seeds differs from run to run and may be without effect, and one that nothing
+    draws from has none: their digests are left out of the result, so that nobody takes them for a promise. So are
+    columns of side effects that differ, and what an optimizer keeps, if that alone differs and nothing comes of it: the
+    time that a step took, say.
     """
     if other.reason:
         return replace(one, repeatable=False, reason=f"of two runs without faults the second differs: {other.reason}")
@@ -229,14 +231,14 @@ def compared(one: Baseline, other: Baseline, effects: Sequence[Effect] = ()) -> 
         (one, other), different = shorter, None
     if different:
         return replace(one, repeatable=False, reason=f"two runs without faults differ in {different}")
-    updates = one.updates if one.updates == other.updates else _without("rng", one)
+    updates = _without(one, *(part for part in GENERATORS if not _is_drawn_alike(part, one, other)))
     collectives = one.collectives if one.collectives == other.collectives else {}  # they may depend on the time
     return replace(one, repeatable=True, updates=updates, collectives=collectives)
 
 
 def _difference(one: Baseline, other: Baseline) -> str | None:
     """The first that is not equal in both, in words; None if nothing is."""
-    ours, theirs = _without("rng", one), _without("rng", other)
+    ours, theirs = _without(one, *GENERATORS), _without(other, *GENERATORS)
     for rank, steps in sorted(ours.items()):
         for step, digests in sorted(steps.items()):
             if one.sample_ids[rank][step] != other.sample_ids.get(rank, {}).get(step):
@@ -247,14 +249,25 @@ def _difference(one: Baseline, other: Baseline) -> str | None:
     return None if (ours, one.final) == (theirs, other.final) else "their number of updates or their final state"
 
 
-def _without(part: str, baseline: Baseline) -> dict[int, dict[int, Mapping[str, str]]]:
+def _is_drawn_alike(generator: str, one: Baseline, other: Baseline) -> bool:
+    """Whether its states were the same in both, and anything between two updates changed them."""
+
+    def states(baseline: Baseline) -> dict[int, list[str | None]]:
+        return {rank: [each.get(generator) for each in steps.values()] for rank, steps in baseline.updates.items()}
+
+    return states(one) == states(other) and any(len({*of_rank}) > 1 for of_rank in states(one).values())
+
+
+def _without(baseline: Baseline, *parts: str) -> dict[int, dict[int, Mapping[str, str]]]:
     """Its updates."""
     return {
-        rank: {
-            step: {name: digest for name, digest in digests.items() if name != part} for step, digests in steps.items()
-        }
+        rank: {step: _but_for(parts, digests) for step, digests in steps.items()}
         for rank, steps in baseline.updates.items()
     }
+
+
+def _but_for(parts: Sequence[str], digests: Mapping[str, str]) -> dict[str, str]:
+    return {name: digest for name, digest in digests.items() if name not in parts}
 
 
 def _without_optimizer(baseline: Baseline) -> Baseline:
@@ -263,7 +276,7 @@ def _without_optimizer(baseline: Baseline) -> Baseline:
         for each in (baseline.final, *baseline.finals.values())
     )
     finals_of_ranks = dict(zip(baseline.finals, finals, strict=True))
-    return replace(baseline, updates=_without("optimizer", baseline), final=final, finals=finals_of_ranks)
+    return replace(baseline, updates=_without(baseline, "optimizer"), final=final, finals=finals_of_ranks)
 
 
 def _key(twin: Plan) -> str:

@@ -73,7 +73,9 @@ FIELDS: Mapping[Kind, Fields] = {
     | {"root": int | None, "returned": dict[str, Returned]},
     Kind.METRIC: {"value": float | None, "problem": str | None},
     Kind.UPDATE: _STATE
-    | {"rng": str, "lr": list[float], "ids": _IDS, "epoch": int | None, "batches": int, "sharded": bool}
+    | _all(str, "python_random torch_random rng")  # rng: an older rank side had one digest of all generators
+    | {"numpy_random": str | None}
+    | {"lr": list[float], "ids": _IDS, "epoch": int | None, "batches": int, "sharded": bool}
     | {"scaler": list[list[float]] | None},
     Kind.SKIPPED: {"ids": _IDS, "batches": int},
     Kind.GRADIENT: _all(str, "error device")
@@ -112,7 +114,7 @@ REQUIRED: Mapping[Kind, str] = {
     Kind.LOADER_END: "loader epoch batches",
     Kind.COLLECTIVE: "group op numel",
     Kind.METRIC: "value problem",
-    Kind.UPDATE: "params optimizer buffers rng lr ids epoch batches",
+    Kind.UPDATE: "params optimizer buffers lr ids epoch batches",
     Kind.SKIPPED: "ids batches",
     Kind.GRADIENT: "device names numel applied norm parts",
     Kind.STATE: "params optimizer buffers",

@@ -89,8 +89,8 @@ class Kind(StrEnum):
     COLLECTIVE = "collective"
     # on rank 0, after an evaluation, if the scenario has a reference for it: value (float; None: see problem), problem
     METRIC = "metric"
-    # after an update: params, optimizer, buffers, rng (digests, hex), lr (list), ids, epoch, batches, sharded, scaler
-    # (None without; else of each GradScaler its scale and growth tracker)
+    # after an update: params, optimizer, buffers (digests, hex), the same of each of GENERATORS (None: not there), lr
+    # (list), ids, epoch, batches, sharded, scaler (None without; else of each GradScaler its scale and growth tracker)
     UPDATE = "update"
     # a GradScaler left the update out, for a gradient overflowed: ids, batches (as above)
     SKIPPED = "skipped"
@@ -131,6 +131,10 @@ class Kind(StrEnum):
     # threads, sources; torn_down (whether destroy_process_group came back); at_once (true, only if by os._exit: past
     # the interpreter's own end)
     EXIT = "exit"
+
+
+GENERATORS = {"python_random": "random", "numpy_random": "numpy.random", "torch_random": "torch"}
+"""What the record calls the state of each random generator, and the module that it belongs to."""
 
 
 def expanded(text: str, run_dir: Path) -> str:

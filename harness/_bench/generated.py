@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.plan import Expect, Plan, write_plan
-from harness.wire import OUTCOME_JSON, Kind, events_path
+from harness.wire import GENERATORS, OUTCOME_JSON, Kind, events_path
 
 EVENTS_A_STEP = 7
 STEP_NS, RANK_NS = 15_000_000, 40_000  # a step's length, and how far apart the ranks are
@@ -65,7 +65,7 @@ def _events(rank: int, ranks: int, steps: int) -> Iterator[tuple[int, Kind, int,
         sent = {"call": step, "group": "0", "op": "all_reduce", "reduce_op": "SUM", "numel": 4482, "dtype": "float32"}
         yield at_ns + 11_000_000, Kind.COLLECTIVE, step, "backward", {**sent, "root": None, "site": "/job/train.py:105"}
         yield at_ns + 12_000_000, Kind.PHASE, step, "optimizer_step", {}
-        more = {"scaler": None, "rng": f"{rank:016x}{step:016x}", "lr": [0.01], "ids": ids, "sharded": False}
+        more = {"scaler": None, **dict.fromkeys(GENERATORS, f"{step:016x}"), "lr": [0.01], "ids": ids, "sharded": False}
         state = {**_digests(step), **more, "epoch": epoch, "batches": 1}
         yield at_ns + 14_000_000, Kind.UPDATE, step, "optimizer_step", state
     end_ns = (steps + 2) * STEP_NS

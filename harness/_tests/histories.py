@@ -17,7 +17,7 @@ from harness.evidence import Asked
 from harness.faults import Fault
 from harness.history import SIGTERM_HEADER, AgentExit, Baseline, History, Outcome
 from harness.plan import Expect, Plan
-from harness.wire import Event, Kind
+from harness.wire import GENERATORS, Event, Kind
 
 EPOCH = 6  # updates of an epoch
 BATCH = 2  # samples of a batch
@@ -33,6 +33,10 @@ def run(ranks: int = 2, faults: Iterable[Fault] = (), expect: str | Expect = "cl
 
 def digests(step: int) -> dict[str, Any]:
     return {what: f"{what}-{step}" for what in DIGESTS}
+
+
+def generators(rank: int, step: int) -> dict[str, str]:
+    return {part: f"{part}-{rank}-{step}" for part in GENERATORS}
 
 
 def sample_ids(step: int, rank: int, ranks: int) -> list[int]:
@@ -118,7 +122,8 @@ class Story:
 
     def update(self, rank: int, step: int, **data: Any) -> Self:
         epoch, index = divmod(step - 1, EPOCH)
-        state = digests(step) | {"scaler": None, "rng": f"rng-{rank}-{step}", "lr": [0.1], "epoch": epoch, "batches": 1}
+        state = digests(step) | generators(rank, step)
+        state |= {"scaler": None, "lr": [0.1], "epoch": epoch, "batches": 1}
         ids = sample_ids(step, rank, self.plan.ranks)
         self.tell(rank, Kind.UPDATE, phase="optimizer_step", **state | {"ids": ids} | data)
         if index == EPOCH - 1:
@@ -287,7 +292,7 @@ def baseline(ranks: int = 2, steps: int = 12, **changes: Any) -> Baseline:
         "repeatable": True,
         "final": digests(steps),
         "updates": {
-            rank: {s: {**digests(s), "rng": f"rng-{rank}-{s}", "lr": "[0.1]"} for s in every} for rank in range(ranks)
+            rank: {s: {**digests(s), **generators(rank, s), "lr": "[0.1]"} for s in every} for rank in range(ranks)
         },
         "starts": {rank: digests(0) for rank in range(ranks)},
         "sample_ids": {rank: {step: sample_ids(step, rank, ranks) for step in every} for rank in range(ranks)},

@@ -14,6 +14,7 @@ from harness.faults.base import At
 from harness.faults.kill import Kill
 from harness.launch import Launcher
 from harness.plan import Expect, Plan
+from harness.wire import GENERATORS
 
 TRAIN = """
 import random
@@ -121,15 +122,27 @@ def test_a_generator_that_is_never_seeded_and_never_used_does_no_harm(
 ) -> None:
     baseline = BaselineCache(tmp_path / "baselines").get(make_plan(), launch)
     assert baseline.repeatable
-    assert "rng" not in baseline.updates[0][1]  # Python's differed from run to run
+    assert GENERATORS.keys().isdisjoint(baseline.updates[0][1])  # Python's differed from run to run
 
 
-def test_seeded_generators_are_part_of_it(tmp_path: Path, make_plan: Callable[..., Plan], launch: Launches) -> None:
-    plan = make_plan("* (random.seed(0) or 1)")
+@pytest.mark.parametrize(
+    ("draws", "parts"),
+    [
+        ("(torch.rand(1), 1)[1]", {"torch_random"}),
+        ("(random.random(), torch.rand(1), 1)[2]", {"torch_random"}),
+        ("(numpy.random.seed(0), 1)[1]", set()),
+        ("(numpy.random.rand(), 1)[1]", {"numpy_random"}),
+    ],
+    ids=["of torch", "beside one that is not seeded", "of none", "of numpy"],
+)
+def test_generators_that_are_seeded_and_drawn_from_are_part_of_it(
+    tmp_path: Path, make_plan: Callable[..., Plan], launch: Launches, draws: str, parts: set[str]
+) -> None:
+    plan = make_plan(f"* {draws}")
     Path(plan.script).write_text("import numpy; numpy.random.seed(0)\n" + Path(plan.script).read_text())
     baseline = BaselineCache(tmp_path / "baselines").get(plan, launch)
     assert baseline.repeatable
-    assert "rng" in baseline.updates[0][1]
+    assert {*baseline.updates[0][1]} & {*GENERATORS} == parts
 
 
 def test_now_and_then_it_is_run_again(tmp_path: Path, make_plan: Callable[..., Plan], launch: Launches) -> None:
@@ -146,8 +159,8 @@ def test_what_is_kept_of_an_update_changes_with_the_format_alone(
 ) -> None:
     """Else one of an older version, without the new part, seems to differ from the run that it is compared with."""
     baseline = BaselineCache(tmp_path / "baselines").get(make_plan(), launch)
-    kept = {13: {"params", "optimizer", "buffers", "rng", "scaler", "lr"}}
-    assert {FORMAT: {*baseline.updates[0][1]} | {"rng"}} == kept
+    kept = {14: {"params", "optimizer", "buffers", "scaler", "lr", *GENERATORS}}
+    assert {FORMAT: {*baseline.updates[0][1]} | {*GENERATORS}} == kept
 
 
 def test_a_twin_that_fails_says_why_there_is_nothing_to_compare(

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from harness._tests.histories import RAW, Story, baseline, digests, run
+from harness._tests.histories import RAW, Story, baseline, digests, generators, run
 from harness.checks import GUARANTEES
 from harness.history import Baseline
 from harness.wire import Kind
@@ -117,7 +117,15 @@ def test_without_the_state_it_is_unknown() -> None:
 
 @pytest.mark.parametrize(
     ("what", "value"),
-    [("params", "x"), ("optimizer", "x"), ("buffers", "x"), ("rng", "x"), ("lr", [0.05]), ("ids", [3, 4])],
+    [
+        ("params", "x"),
+        ("optimizer", "x"),
+        ("buffers", "x"),
+        ("torch_random", "x"),
+        ("python_random", "x"),
+        ("lr", [0.05]),
+        ("ids", [3, 4]),
+    ],
 )
 @pytest.mark.parametrize(("rank", "step"), [(0, 6), (1, 8)])
 def test_a_replayed_update_differs(what: str, value: Any, rank: int, step: int) -> None:
@@ -129,7 +137,7 @@ def test_a_replayed_update_differs(what: str, value: Any, rank: int, step: int) 
 
 
 @pytest.mark.parametrize(
-    ("what", "value"), [("rng", "of another rank"), ("lr", [1.0]), ("scaler", [[2.0, 0]]), ("ids", [3, 4])]
+    ("what", "value"), [("torch_random", "of another rank"), ("lr", [1.0]), ("scaler", [[2.0, 0]]), ("ids", [3, 4])]
 )
 def test_of_all_ranks_whose_parameters_differ_the_one_whose_own_part_does_is_named(what: str, value: Any) -> None:
     story = resumed().edit(Kind.UPDATE, data={"scaler": [[1.0, 0]]})
@@ -146,9 +154,9 @@ def test_of_all_ranks_whose_parameters_differ_the_one_whose_own_part_does_is_nam
 @pytest.mark.parametrize(
     ("changed", "is_seeded", "is_said"),
     [
-        ({"rng": "x", "params": "x"}, False, True),
-        ({"rng": "x", "params": "x"}, True, False),
-        ({"rng": "x", "params": "x", "ids": [3, 4]}, False, False),
+        ({"numpy_random": "x", "params": "x"}, False, True),
+        ({"numpy_random": "x", "params": "x"}, True, False),
+        ({"numpy_random": "x", "params": "x", "ids": [3, 4]}, False, False),
         ({"params": "x"}, False, False),
     ],
     ids=["never repeated", "compared", "other samples tell enough", "the same"],
@@ -156,11 +164,11 @@ def test_of_all_ranks_whose_parameters_differ_the_one_whose_own_part_does_is_nam
 def test_it_is_said_how_random_numbers_that_never_repeat_are_compared(
     changed: dict[str, Any], is_seeded: bool, is_said: bool
 ) -> None:
-    steps = {step: {**digests(step)} | ({"rng": f"rng-1-{step}"} if is_seeded else {}) for step in range(1, 13)}
+    steps = {step: {**digests(step)} | (generators(1, step) if is_seeded else {}) for step in range(1, 13)}
     story = resumed().edit(Kind.UPDATE, rank=1, step=6, restart=1, data=changed)
     found = verdict("ReplayIdentical", story, baseline(updates=dict.fromkeys((0, 1), steps)))
     assert (found.outcome, found.rank, found.step) == ("invalid", 1, 6)
-    assert ("seed random, numpy.random and torch" in found.reason) is is_said
+    assert ("perhaps by other random numbers of numpy.random: seed that" in found.reason) is is_said
 
 
 def test_a_second_replay_is_compared_with_the_first_time() -> None:
@@ -202,7 +210,7 @@ def test_another_end(what: str, rank: int, step: int) -> None:
 
 
 INPUTS: dict[str, dict[str, Any]] = {
-    "other random numbers": {"rng": "of rank 0"},
+    "other random numbers of torch": {"torch_random": "of rank 0"},
     "other samples": {"ids": [7, 8]},
     "another learning rate ([0.2], not [0.1])": {"lr": [0.2]},
     "another learning rate ([0.2], not [0.1]) and other samples": {"lr": [0.2], "ids": [7, 8]},

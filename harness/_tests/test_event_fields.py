@@ -54,7 +54,7 @@ WRONG: dict[str, tuple[Kind, dict[str, Any], str]] = {
     "a flag for a number": (Kind.EXIT, {"code": True}, "code of this exit event is true; it must be a whole number"),
     "a number for a flag": (Kind.BATCH, {"aside": 1}, "aside of this batch event is 1; it must be true or false"),
     "a list for words": (Kind.COLLECTIVE, {"op": ["a"]}, 'op of this collective event is ["a"]; it must be text'),
-    "null where something must be": (Kind.UPDATE, {"rng": None}, "rng of this update event is null; it must be text"),
+    "null where something must be": (Kind.UPDATE, {"lr": None}, "lr of this update event is null; it must be a list"),
     "neither this nor null": (
         Kind.STATE,
         {"matched_step": "3"},

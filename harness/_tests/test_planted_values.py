@@ -8,9 +8,11 @@ from typing import Any
 
 import pytest
 
+from harness.history import load_history
 from harness.plan import make_plan
 from harness.run import Session
 from harness.scenario import load_scenario
+from harness.wire import Kind
 from workloads import planted
 
 pytestmark = pytest.mark.slow
@@ -25,12 +27,17 @@ def session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Session]:
         yield session
 
 
-def seen(session: Session, name: str) -> dict[str, Any]:
-    """What the first guarantee that the scenario lists was seen to be broken by."""
+def ran(session: Session, name: str) -> tuple[Path, dict[str, Any]]:
+    """Its run directory, and what the first guarantee that the scenario lists was seen to be broken by."""
     scenario = load_scenario(FOLDER / f"{name}.toml")
-    judgement = session.run(make_plan(scenario, device="cpu")).judgement
-    assert judgement.outcome == "passed", judgement.headline
-    return next(v.seen for v in judgement.verdicts if v.guarantee == scenario.expect.broken[0].guarantee)
+    run = session.run(make_plan(scenario, device="cpu"))
+    assert run.judgement.outcome == "passed", run.judgement.headline
+    broken = scenario.expect.broken[0].guarantee
+    return run.run_dir, next(v.seen for v in run.judgement.verdicts if v.guarantee == broken)
+
+
+def seen(session: Session, name: str) -> dict[str, Any]:
+    return ran(session, name)[1]
 
 
 @pytest.mark.parametrize(
@@ -69,8 +76,10 @@ def test_a_resumed_epoch_goes_on_in_the_order_of_the_next_one(session: Session) 
 
 
 def test_one_rank_halves_its_scale_alone(session: Session) -> None:
-    scalers = seen(session, "overflow_on_one_rank_alone")["scaler"]
-    assert [scalers[f"rank {rank}"][0][0] for rank in range(3)] == [1024.0, 512.0, 1024.0]
+    run_dir, found = ran(session, "overflow_on_one_rank_alone")
+    assert [found[f"rank {rank}"] for rank in range(3)] == ["made", "left out", "made"]
+    scales = {update.rank: update.data["scaler"][0][0] for update in load_history(run_dir).of(Kind.UPDATE, step=7)}
+    assert scales == {0: 1024.0, 1: 512.0, 2: 1024.0}
 
 
 def test_each_rank_that_restored_the_stream_of_another_is_listed(session: Session) -> None:

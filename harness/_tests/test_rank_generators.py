@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from harness.rank import generators
-from harness.rank.generators import rng_digest
+from harness.rank.generators import rng_digests
 
 numpy_random: Any = numpy.random  # its types leave some functions out
 
@@ -54,11 +54,11 @@ def seed() -> None:
 
 @pytest.mark.parametrize("draw", [*DRAWS.values(), *SEEDS.values()], ids=[*DRAWS, *SEEDS])
 def test_a_draw_shows_and_a_repetition_gives_the_same(draw: Callable[[], object]) -> None:
-    def digests() -> list[str]:
+    def digests() -> list[object]:
         seed()
-        found = [rng_digest()]
+        found = [rng_digests()]
         draw()
-        return [*found, rng_digest(), rng_digest()]
+        return [*found, rng_digests(), rng_digests()]
 
     first, drawn, again = digests()
     assert first != drawn == again
@@ -68,7 +68,7 @@ def test_a_draw_shows_and_a_repetition_gives_the_same(draw: Callable[[], object]
 @pytest.mark.parametrize("draw", [*DRAWS.values()], ids=[*DRAWS])
 def test_each_of_many_draws_shows(draw: Callable[[], object]) -> None:
     seed()
-    assert len({(draw(), rng_digest())[1] for _ in range(9)}) == 9
+    assert len({(draw(), rng_digests())[1] for _ in range(9)}) == 9
 
 
 def test_a_state_that_is_put_back_has_its_digest_back() -> None:
@@ -76,14 +76,14 @@ def test_a_state_that_is_put_back_has_its_digest_back() -> None:
     numpy.random.randn()
     random.gauss(0.0, 1.0)
     states: tuple[Any, ...] = random.getstate(), torch.get_rng_state(), numpy.random.get_state()
-    before = rng_digest()
+    before = rng_digests()
     for draw in DRAWS.values():
         draw()
-    assert rng_digest() != before
+    assert rng_digests() != before
     random.setstate(states[0])
     torch.set_rng_state(states[1])
     numpy.random.set_state(states[2])
-    assert rng_digest() == before
+    assert rng_digests() == before
 
 
 @pytest.mark.filterwarnings("ignore:get_state and legacy")
@@ -91,13 +91,13 @@ def test_another_bit_generator_of_numpys_is_read_too() -> None:
     stock = numpy_random.get_bit_generator()
     try:
         seed()
-        seen = {rng_digest()}
+        seen = {rng_digests()}
         for bits in (numpy.random.PCG64(1), numpy.random.MT19937(2), stock):
             numpy_random.set_bit_generator(bits)
-            seen.add(rng_digest())
+            seen.add(rng_digests())
             numpy.random.rand()
-            seen.add(rng_digest())
+            seen.add(rng_digests())
     finally:
         numpy_random.set_bit_generator(stock)
     assert len(seen) == 6  # the stock one, once as it was
-    assert len(seen | {rng_digest()}) == 6
+    assert len(seen | {rng_digests()}) == 6

@@ -11,7 +11,7 @@ from harness.checks.base import Verdict, guarantee, invalid, not_applicable, unk
 from harness.checks.records import ended_well, exits, listed, start_step, surviving, unplaced, updates
 from harness.checks.replicas import SHARED, digests
 from harness.history import Baseline, History
-from harness.wire import Event, Kind
+from harness.wire import GENERATORS, Event, Kind
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ _INPUTS = {
     "lr": "another learning rate ({now}, not {then})",
     "scaler": "another loss scale ({now}, not {then})",
     "ids": "other samples",
-    "rng": "other random numbers",
+    **{part: f"other random numbers of {module}" for part, module in GENERATORS.items()},
 }
 _SCALE = re.compile(r"\[([^\[\],]+), ")  # of [scale, updates since it last changed], one for each scaler
 

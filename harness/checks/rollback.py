@@ -10,13 +10,12 @@ from harness.checks.records import Updates, each, exits, start_step, state_of, u
 from harness.checks.replicas import SHARED, has_own_optimizers
 from harness.events import Process, view
 from harness.history import Baseline, History
-from harness.wire import BASELINE_JSON, Event, Kind
+from harness.wire import BASELINE_JSON, GENERATORS, Event, Kind
 
 # Of one update: what went into it on this rank, then what came of it. Through the mean gradient the mistake of one rank
 # shows in the parameters of all, so that only the former tells whose it was.
-OWN_PART = ("lr", "scaler", "ids", "rng")
+OWN_PART = ("lr", "scaler", "ids", *GENERATORS)
 REPLAYED = (*OWN_PART, "params", "optimizer", "buffers")
-_RANDOM_IS_OPEN = ", perhaps by other random numbers: seed random, numpy.random and torch, and they are compared"
 
 
 @guarantee(
@@ -200,7 +199,7 @@ def replay_identical(history: History, baseline: Baseline | None) -> Verdict:
     if history.plan.tolerance is not None:
         judged = ("lr", "ids")  # the scenario says that its bytes may differ
     else:
-        judged = tuple(what for what in REPLAYED if what not in ("rng", "optimizer") or _repeats(what, baseline))
+        judged = tuple(what for what in REPLAYED if what not in (*GENERATORS, "optimizer") or _repeats(what, baseline))
     first_time: dict[tuple[int, int], Event] = {}
     replayed: list[tuple[Event, Event]] = []
     for (rank, _restart), steps in sorted(done.items(), key=lambda item: item[0][1]):
@@ -230,10 +229,14 @@ def _replayed_otherwise(pairs: list[tuple[Event, Event]], judged: tuple[str, ...
         return None
     first, again, different = found[min(guilty)]
     what = different[0]
-    is_open = what not in OWN_PART and "rng" not in judged and _both_differ(first, again, "rng")
+    unseeded = [
+        module for part, module in GENERATORS.items() if part not in judged and _both_differ(first, again, part)
+    ]
+    is_open = unseeded and what not in OWN_PART
+    perhaps = f", perhaps by other random numbers of {' or '.join(unseeded)}: seed that, and it is compared"
     return invalid(
         f"rank {again.rank}, update {again.step}: {', '.join(different)} differ from the first time"
-        f"{_RANDOM_IS_OPEN if is_open else ''}",
+        f"{perhaps if is_open else ''}",
         again,
         seen={
             "what": what,
@@ -251,7 +254,7 @@ def _repeats(what: str, baseline: Baseline | None) -> bool:
     A generator that is never seeded cannot be replayed, nor a time that an optimizer notes.
     """
     if baseline is None:
-        return what != "rng"
+        return what not in GENERATORS
     return all(what in digests for steps in baseline.updates.values() for digests in steps.values())
 
 

@@ -1,6 +1,6 @@
-"""A digest of the random generators in use: Python's, torch's, and numpy's if it was imported.
+"""Digests of the random generators in use: Python's, numpy's if it was imported, and torch's.
 
-It is taken after every update and must cost little, but ``random.getstate()`` makes 625 integers, and numpy's
+They are taken after every update and must cost little, but ``random.getstate()`` makes 625 integers, and numpy's
 ``get_state()`` fills an array one by one: 70 us together, and some 300 us amid training, when the caches are cold. So
 their words are read where the generators keep them, if that place was proved to be the right one.
 """
@@ -20,22 +20,33 @@ import xxhash
 _HEADER_BYTES = object.__basicsize__  # of every object: reference count and type
 
 
-def rng_digest() -> str:
-    """Hex digest of the generators' states: equal if they draw alike from here on."""
-    hasher = xxhash.xxh3_128()
+def rng_digests() -> tuple[str, str | None, str]:
+    """Of each of ``wire.GENERATORS`` a hex digest: equal if it draws alike from here on. None: it is not there."""
     words, generator = _python()
-    hasher.update(_read_python(generator) if words is None else words)
-    if (normal := generator.gauss_next) is not None:  # made with the last one, to be drawn next
-        hasher.update(repr(normal).encode())
+    normal = generator.gauss_next  # made with the last one, to be drawn next
+    python = _digest(_read_python(generator) if words is None else words, *(() if normal is None else (_text(normal),)))
     state = torch.default_generator.get_state()
-    hasher.update(_memory(state.data_ptr(), state.numel()))
+    cpu = _memory(state.data_ptr(), state.numel())
     if torch.cuda.is_initialized():
-        state = torch.cuda.get_rng_state()
-        hasher.update(_memory(state.data_ptr(), state.numel()))
-    if (numpy := sys.modules.get("numpy")) is not None:
-        for part in _numpy(numpy.random).parts():
-            hasher.update(part)
+        on_gpu = torch.cuda.get_rng_state()
+        by_torch = _digest(cpu, _memory(on_gpu.data_ptr(), on_gpu.numel()))
+    else:
+        by_torch = _digest(cpu)
+    numpy = sys.modules.get("numpy")
+    return python, None if numpy is None else _digest(*_numpy(numpy.random).parts()), by_torch
+
+
+def _digest(first: Any, *others: Any) -> str:
+    if not others:
+        return xxhash.xxh3_64_hexdigest(first)
+    hasher = xxhash.xxh3_64(first)
+    for part in others:
+        hasher.update(part)
     return hasher.hexdigest()
+
+
+def _text(value: object) -> bytes:
+    return repr(value).encode()
 
 
 def _memory(address: int, size_bytes: int) -> Any:

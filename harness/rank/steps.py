@@ -20,7 +20,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook, register_op
 from harness.rank import collectives
 from harness.rank.batches import Batch, WaitingBatches
 from harness.rank.callers import is_probing, is_within_step
-from harness.rank.generators import rng_digest
+from harness.rank.generators import rng_digests
 from harness.rank.gradients import Gradients
 from harness.rank.recorder import Recorder, encode
 from harness.rank.scalers import Scalers
@@ -296,11 +296,14 @@ class Steps:
         used = self._used.taken()
         self._trained_loader = used[-1].loader if used else None
         digests = self.state.digests()
+        python, numpy, by_torch = rng_digests()
+        of_numpy = "null" if numpy is None else f'"{numpy}"'
         # Encoded here, for its sample ids are encoded already. Digests need no escaping.
         self._recorder.emit_encoded(
             Kind.UPDATE,
             f',"params":"{digests["params"]}","optimizer":"{digests["optimizer"]}","buffers":"{digests["buffers"]}"'
-            f',"scaler":{self._scalers.encoded()},"rng":"{rng_digest()}","lr":{self._encoded_lr}'
+            f',"python_random":"{python}","numpy_random":{of_numpy},"torch_random":"{by_torch}"'
+            f',"scaler":{self._scalers.encoded()},"lr":{self._encoded_lr}'
             f',"ids":{self._used.encoded_ids(used)}'
             f',"sharded":{"true" if self.state.is_sharded else "false"}'
             f',"epoch":{used[-1].epoch if used else "null"},"batches":{len(used)}',
