@@ -113,7 +113,10 @@ ONE_PROBLEM = {
     ),
     "a missing expectation says what it is": (
         ('[expect]\noutcome = "recovers"\nresume_step = 10\n', ""),
-        ["s.toml:1: expect: missing: what must come of it"],
+        [
+            's.toml:1: expect: missing: what must come of it; write [expect], and below it outcome = "...", one of: ',
+            "clean, recovers, stops, ",
+        ],
     ),
     "a script of the user's that is not there": (
         ('"ddp_mlp"', '"../train.py"'),

@@ -8,7 +8,7 @@ import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, get_args, get_type_hints
 
 from pydantic import BaseModel, ValidationError
 
@@ -135,8 +135,10 @@ def _problem(
                 problem = replace(problem, text=text)
             return replace(problem, nearest=None, meant=_meant(path, problem.nearest, raw))
         case "missing":
-            meaning = described(around).get(name, "required")
-            return Problem(path, f"missing: {meaning.rstrip('.')}")
+            meaning = described(around).get(name, "required").rstrip(".")
+            if path == ("expect",):
+                meaning += f'; write [expect], and below it outcome = "...", one of: {", ".join(_outcomes(model))}'
+            return Problem(path, f"missing: {meaning}")
         case "literal_error":
             names = re.findall(r"'([^']*)'", context["expected"])
             return unknown_name(path, value_at(raw, path), names, "value")
@@ -174,6 +176,10 @@ def _class_around(loc: Path, model: type[BaseModel]) -> type:
         case ("expect", _):
             return Expect if model is Scenario else ExpectStates
     return model
+
+
+def _outcomes(model: type[BaseModel]) -> Sequence[str]:
+    return get_args(get_type_hints(Expect if model is Scenario else ExpectStates)["outcome"])
 
 
 def _fields_of(cls: type) -> list[str]:
