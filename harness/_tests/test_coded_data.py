@@ -20,8 +20,6 @@ from harness.faults.kill import Kill
 from harness.history import History
 from harness.wire import Kind
 
-pytestmark = pytest.mark.slow
-
 NUM_SAMPLES = 16  # 4 updates an epoch: two ranks of 2 samples
 
 SCRIPT = """

@@ -15,8 +15,6 @@ from harness.scenario import load_scenario
 from harness.wire import Kind
 from workloads import planted
 
-pytestmark = pytest.mark.slow
-
 FOLDER = Path(planted.__file__).parent
 
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-
 from harness._tests.launched import Run
 from harness.checks import GUARANTEES
 from harness.checks.records import surviving, updates
@@ -42,7 +40,6 @@ dist.destroy_process_group()
 """
 
 
-@pytest.mark.slow
 def test_1_750_updates_of_which_750_are_done_again(run: Run, tmp_path: Path) -> None:
     kill = Kill(rank=1, at=At(step=1751, phase="forward"))
     history = run(SCRIPT, kill, args=(str(tmp_path / "checkpoints"),), max_restarts=1, deadline_s=90.0)

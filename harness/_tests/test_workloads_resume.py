@@ -10,8 +10,6 @@ import pytest
 from harness._tests.launched import Run
 from harness._tests.workload_runs import WORKLOADS, Changes, content, run_workload
 
-pytestmark = pytest.mark.slow
-
 # Updates of an epoch with two ranks; those of mixed_precision depend on what it skips.
 EPOCHS = {
     "ddp_mlp": 6,
