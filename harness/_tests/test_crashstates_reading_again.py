@@ -168,6 +168,59 @@ def test_a_load_that_a_failed_one_misleads_is_read_again_in_new_processes(host: 
     assert {str(verdict) for verdict in found.failing} == {"refused"}
 
 
+CACHES = """
+import functools
+from pathlib import Path
+
+def save(directory, step):
+    Path(directory, "last").write_text(str(step))
+
+@functools.cache
+def text(path):
+    return path.read_text()
+
+def load(directory):
+    path = Path(directory, "last")
+    return text(path) if path.exists() else None
+"""
+EXPECTS = """
+from pathlib import Path
+
+model = [0]
+
+def save(directory, step):
+    temporary = Path(directory, "new")
+    temporary.write_text(str(step))
+    temporary.rename(Path(directory, "last"))
+
+def load(directory):
+    path = Path(directory, "last")
+    return model[0] if not path.exists() else int(path.read_text())
+
+def expected(step):
+    model[0] = step
+    return step
+"""
+
+
+def test_a_load_that_remembers_is_told_where_undisturbed_saves_seem_alike_for_that(host: Host, tmp_path: Path) -> None:
+    file = tmp_path / "users.py"
+    file.write_text(CACHES)
+    (tmp_path / "root").mkdir()
+    found = examine(file, tmp_path / "root", models=["kill"], host=host)
+    assert any("cannot be told apart" in problem for problem in found.problems)
+    assert any("load is not repeatable" in problem for problem in found.problems)
+
+
+def test_no_load_finds_what_expected_has_left_in_memory(host: Host, tmp_path: Path) -> None:
+    file = tmp_path / "users.py"
+    file.write_text(EXPECTS)
+    (tmp_path / "root").mkdir()
+    found = examine(file, tmp_path / "root", models=["kill"], host=host)
+    assert found.problems == []
+    assert found.outcome == "valid"
+
+
 def test_several_ranks_may_be_fresh_for_each_read(torch_host: Host, open_reader: Open) -> None:
     body = "seen.append(1)\nreturn len(seen), (directory / 'a').exists()"
     states: list[Visible] = [{"a": File(b"", T)}, {}]

@@ -7,7 +7,7 @@ import itertools
 import re
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -175,13 +175,20 @@ class _Examiner:
         explorer = Explorer(self._recording, models, most, seed, self._reader.look)
         expected: dict[int, Outcome] | None = None
         if self._session.has_expected:
-            expected = {step: self._reader.expected(step) for step in self._recording.steps}
+            expected = self._reader.expected(self._recording.steps)
         undisturbed = {step: self._undisturbed(explorer, step) for step in (0, *self._recording.steps)}
         states = itertools.chain(undisturbed.values(), explorer.states())
         outcomes = self._reader.outcomes(states, lambda state: state.visible)
         loaded = {step: next(outcomes)[1] for step in undisturbed}
-        if not self._calibrate(loaded, expected):
-            return
+        if self._calibrate(loaded, expected):
+            self._judge(explorer, outcomes)
+        outcomes.close()
+        if self._found.calibration or self._found.problems:  # of these loads hardly any was compared
+            for step, state in undisturbed.items():
+                if not self._reader.problems:
+                    self._confirm(state, loaded[step])
+
+    def _judge(self, explorer: Explorer, outcomes: Iterable[tuple[State, Outcome]]) -> None:
         failing: list[_Failing] = []
         safest: dict[Verdict, State] = {}
         hardest: dict[Verdict, tuple[int, int]] = {}  # of those
@@ -235,16 +242,15 @@ class _Examiner:
                 finding = self._finding(explorer, fail)
                 signature = _signature(finding)
                 if signature not in known:
-                    self._confirm(finding)
+                    self._confirm(finding.state, self._reader.outcome(finding.state.visible))
                     known[signature] = finding
             if signature is not None:
                 counts[signature] += 1
         return [dataclasses.replace(known[signature], num_states=n) for signature, n in counts.most_common()]
 
-    def _confirm(self, finding: Finding) -> None:
+    def _confirm(self, state: State, usual: Outcome) -> None:
         """What fails must fail in new processes as well."""
-        visible = finding.state.visible
-        usual, fresh = self._reader.outcome(visible), self._reader.read(visible)
+        fresh = self._reader.read(state.visible)
         if usual != fresh:
             self._reader.doubt(
                 f"load is not repeatable: of the same directory it once {usual}, and in new processes it {fresh}"

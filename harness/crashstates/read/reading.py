@@ -6,7 +6,7 @@ import itertools
 import os
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -130,14 +130,24 @@ class Reader(Closing):
         self._begin(visible)
         return self._ended(view)
 
-    def outcomes(self, items: Iterable[T], visible_of: Callable[[T], Visible]) -> Iterator[tuple[T, Outcome]]:
+    def outcomes(self, items: Iterable[T], visible_of: Callable[[T], Visible]) -> Generator[tuple[T, Outcome]]:
         """What ``outcome`` tells of each item, in their order. While ranks load one, the next are had and looked at.
 
-        Until the last is out this reader must not be asked anything else.
+        Until the last is out, or it is closed, this reader must not be asked anything else.
         """
-        rest = iter(items)
         queue: deque[_Ahead[T]] = deque()
         self._queue, self._unknown = queue, deque()
+        try:
+            yield from self._outcomes(queue, iter(items), visible_of)
+        except GeneratorExit:
+            if self._unknown:
+                self._end()
+                self._unknown.clear()
+            raise
+
+    def _outcomes(
+        self, queue: deque[_Ahead[T]], rest: Iterator[T], visible_of: Callable[[T], Visible]
+    ) -> Iterator[tuple[T, Outcome]]:
         while True:
             self.look()
             if queue and (outcome := queue[0].outcome) is not None:
@@ -220,9 +230,13 @@ class Reader(Closing):
             raise Doubtful
         self._tell(problem)
 
-    def expected(self, step: int) -> Outcome:
-        """What the file's ``expected(step)`` returns on each rank."""
-        return self._readers.expected(step, self._deadline_s)
+    def expected(self, steps: Iterable[int]) -> dict[int, Outcome]:
+        """What the file's ``expected(step)`` returns on each rank; no load finds what that has left in memory."""
+        self._readers.prepare()
+        self._readers.fork_ahead()
+        found = {step: self._readers.expected(step, self._deadline_s) for step in steps}
+        self._readers.renew()
+        return found
 
     def close(self) -> None:
         """End the ranks, then strace."""
