@@ -13,6 +13,7 @@ import json
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +30,7 @@ from harness.plan import Effect, Expect, Plan, write_plan
 from harness.wire import BASELINE_JSON, GENERATORS, Event, Kind
 
 RECHECK_EVERY = 50
-FORMAT = 14  # of what is kept; raise it with every change of what a baseline holds
+FORMAT = 15  # of what is kept; raise it with every change of what a baseline holds
 _DIGESTS = ("params", "optimizer", "buffers")
 
 Launch = Callable[[Plan, Path], None]
@@ -217,10 +218,10 @@ def _run(twin: Plan, run_dir: Path, launch: Launch) -> History:
 def compared(one: Baseline, other: Baseline, effects: Sequence[Effect] = ()) -> Baseline:
     """``one``, marked as repeatable or not by what ``other``, a second run of the same plan, gave.
 
-    A random generator that a script never seeds differs from run to run and may be without effect, and one that nothing
-    draws from has none: their digests are left out of the result, so that nobody takes them for a promise. So are
-    columns of side effects that differ, and what an optimizer keeps, if that alone differs and nothing comes of it: the
-    time that a step took, say.
+    A random generator that a script never seeds differs from run to run and may be without effect, and so may one that
+    not every update draws from be: their digests are left out of the result, so that nobody takes them for a promise.
+    So are columns of side effects that differ, and what an optimizer keeps, if that alone differs and nothing comes of
+    it: the time that a step took, say.
     """
     if other.reason:
         return replace(one, repeatable=False, reason=f"of two runs without faults the second differs: {other.reason}")
@@ -250,12 +251,25 @@ def _difference(one: Baseline, other: Baseline) -> str | None:
 
 
 def _is_drawn_alike(generator: str, one: Baseline, other: Baseline) -> bool:
-    """Whether its states were the same in both, and anything between two updates changed them."""
+    """Whether its states were the same in both, and on some rank each update drew from it.
+
+    What is drawn now and then need not come to anything: a DataLoader draws a seed for its workers at the begin of each
+    pass, also if it has none, and most scripts that resume well do not restore that.
+    """
 
     def states(baseline: Baseline) -> dict[int, list[str | None]]:
         return {rank: [each.get(generator) for each in steps.values()] for rank, steps in baseline.updates.items()}
 
-    return states(one) == states(other) and any(len({*of_rank}) > 1 for of_rank in states(one).values())
+    return states(one) == states(other) and any(
+        _changes_within_passes([(one.epochs.get(step), each.get(generator)) for step, each in sorted(steps.items())])
+        for steps in one.updates.values()
+    )
+
+
+def _changes_within_passes(states: Sequence[tuple[int | None, str | None]]) -> bool:
+    """Of the pass of each update and the state after it."""
+    within = [now != then for (epoch, then), (same, now) in pairwise(states) if epoch == same]
+    return bool(within) and all(within)
 
 
 def _without(baseline: Baseline, *parts: str) -> dict[int, dict[int, Mapping[str, str]]]:

@@ -77,8 +77,8 @@ class Baseline:
             ``params`` and ``optimizer``; empty if the script has no model.
         finals: per rank the digests of its end state: of sharded states each has its own.
         updates: per rank, per step: the digests of the state after that update (``params buffers``, and ``optimizer``
-            if its state repeats itself from run to run; of each of ``wire.GENERATORS`` if that does, and something
-            draws from it), and as text ``lr`` and ``scaler``.
+            if its state repeats itself from run to run; of each of ``wire.GENERATORS`` if that does, and each
+            update draws from it), and as text ``lr`` and ``scaler``.
         starts: per rank the digests of the state before the first update (``params optimizer buffers``).
         epochs: of each update of rank 0 the pass over the data that it is made in, from 0; None: unknown.
         phases: of each phase the steps in which every rank entered it.

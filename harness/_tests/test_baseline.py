@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from harness._tests.histories import baseline
 from harness._tests.launched import HEADER
-from harness.baseline import FORMAT, RECHECK_EVERY, BaselineCache, load_baseline, make_twin, write_baseline
+from harness.baseline import FORMAT, RECHECK_EVERY, BaselineCache, compared, load_baseline, make_twin, write_baseline
 from harness.faults.base import At
 from harness.faults.kill import Kill
 from harness.launch import Launcher
@@ -145,6 +146,26 @@ def test_generators_that_are_seeded_and_drawn_from_are_part_of_it(
     assert {*baseline.updates[0][1]} & {*GENERATORS} == parts
 
 
+@pytest.mark.parametrize(
+    ("states", "is_part"),
+    [
+        ("abcdef", True),
+        ("aaabbb", False),
+        ("aabbcc", False),
+        ("aaaaaa", False),
+        ("abcccd", False),
+        ("abccde", True),
+    ],
+    ids=["each update", "each pass", "now and then", "nothing", "some updates", "each update of a pass"],
+)
+def test_a_generator_is_part_of_it_if_each_update_draws_from_it(states: str, is_part: bool) -> None:
+    """In passes of three updates. A DataLoader draws once a pass, from which nothing need come."""
+    updates = {rank: {n: {"torch_random": state} for n, state in enumerate(states, 1)} for rank in range(2)}
+    one = baseline(updates=updates, epochs={n: (n - 1) // 3 for n in range(1, 7)})
+    found = compared(one, one).updates
+    assert ("torch_random" in found[0][1], "torch_random" in found[1][6]) == (is_part, is_part)
+
+
 def test_now_and_then_it_is_run_again(tmp_path: Path, make_plan: Callable[..., Plan], launch: Launches) -> None:
     cache = BaselineCache(tmp_path / "baselines")
     for _ in range(RECHECK_EVERY):
@@ -159,7 +180,7 @@ def test_what_is_kept_of_an_update_changes_with_the_format_alone(
 ) -> None:
     """Else one of an older version, without the new part, seems to differ from the run that it is compared with."""
     baseline = BaselineCache(tmp_path / "baselines").get(make_plan(), launch)
-    kept = {14: {"params", "optimizer", "buffers", "scaler", "lr", *GENERATORS}}
+    kept = {15: {"params", "optimizer", "buffers", "scaler", "lr", *GENERATORS}}
     assert {FORMAT: {*baseline.updates[0][1]} | {*GENERATORS}} == kept
 
 

@@ -229,11 +229,14 @@ def _replayed_otherwise(pairs: list[tuple[Event, Event]], judged: tuple[str, ...
         return None
     first, again, different = found[min(guilty)]
     what = different[0]
-    unseeded = [
+    open_to_chance = [
         module for part, module in GENERATORS.items() if part not in judged and _both_differ(first, again, part)
     ]
-    is_open = unseeded and what not in OWN_PART
-    perhaps = f", perhaps by other random numbers of {' or '.join(unseeded)}: seed that, and it is compared"
+    is_open = open_to_chance and what not in OWN_PART
+    perhaps = (
+        f", perhaps by other random numbers of {' or '.join(open_to_chance)}: "
+        "they are compared if that is seeded and each update draws from it"
+    )
     return invalid(
         f"rank {again.rank}, update {again.step}: {', '.join(different)} differ from the first time"
         f"{perhaps if is_open else ''}",
