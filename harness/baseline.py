@@ -218,8 +218,8 @@ def _run(twin: Plan, run_dir: Path, launch: Launch) -> History:
 def compared(one: Baseline, other: Baseline, effects: Sequence[Effect] = ()) -> Baseline:
     """``one``, marked as repeatable or not by what ``other``, a second run of the same plan, gave.
 
-    A random generator that a script never seeds differs from run to run and may be without effect, and so may one that
-    not every update draws from be: their digests are left out of the result, so that nobody takes them for a promise.
+    A random generator that a script never seeds differs from run to run, and may be without effect. So may one from
+    which not every update draws. Their digests are left out of the result, so that nobody takes them for a promise.
     So are columns of side effects that differ, and what an optimizer keeps, if that alone differs and nothing comes of
     it: the time that a step took, say.
     """

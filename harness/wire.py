@@ -135,6 +135,8 @@ class Kind(StrEnum):
 
 GENERATORS = {"python_random": "random", "numpy_random": "numpy.random", "torch_random": "torch"}
 """What the record calls the state of each random generator, and the module that it belongs to."""
+RANDOM = (*GENERATORS, "rng")
+"""The same, and what an older rank side called the state of all of them."""
 
 
 def expanded(text: str, run_dir: Path) -> str:

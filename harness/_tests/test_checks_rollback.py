@@ -171,6 +171,16 @@ def test_it_is_said_how_random_numbers_that_never_repeat_are_compared(
     assert ("perhaps by other random numbers of numpy.random: they" in found.reason) is is_said
 
 
+@pytest.mark.parametrize("is_seeded", [True, False])
+def test_what_an_older_rank_side_recorded_of_all_generators_at_once_is_judged(is_seeded: bool) -> None:
+    steps = {step: {**digests(step)} | ({"rng": "a"} if is_seeded else {}) for step in range(1, 13)}
+    story = resumed().edit(Kind.UPDATE, data={"rng": "a"})
+    for rank in (0, 1):
+        story.edit(Kind.UPDATE, rank=rank, step=6, restart=1, data={"params": "x"} | ({"rng": "b"} if rank else {}))
+    found = verdict("ReplayIdentical", story, baseline(updates=dict.fromkeys((0, 1), steps)))
+    assert (found.outcome, found.rank, found.step) == ("invalid", 1 if is_seeded else 0, 6)
+
+
 def test_a_second_replay_is_compared_with_the_first_time() -> None:
     story = resumed_twice()
     found = verdict("ReplayIdentical", story.edit(Kind.UPDATE, rank=1, step=8, restart=2, data={"params": "x"}))

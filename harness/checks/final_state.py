@@ -48,6 +48,7 @@ _INPUTS = {
     "scaler": "another loss scale ({now}, not {then})",
     "ids": "other samples",
     **{part: f"other random numbers of {module}" for part, module in GENERATORS.items()},
+    "rng": "other random numbers",
 }
 _SCALE = re.compile(r"\[([^\[\],]+), ")  # of [scale, updates since it last changed], one for each scaler
 

@@ -10,11 +10,11 @@ from harness.checks.records import Updates, each, exits, start_step, state_of, u
 from harness.checks.replicas import SHARED, has_own_optimizers
 from harness.events import Process, view
 from harness.history import Baseline, History
-from harness.wire import BASELINE_JSON, GENERATORS, Event, Kind
+from harness.wire import BASELINE_JSON, GENERATORS, RANDOM, Event, Kind
 
 # Of one update: what went into it on this rank, then what came of it. Through the mean gradient the mistake of one rank
 # shows in the parameters of all, so that only the former tells whose it was.
-OWN_PART = ("lr", "scaler", "ids", *GENERATORS)
+OWN_PART = ("lr", "scaler", "ids", *RANDOM)
 REPLAYED = (*OWN_PART, "params", "optimizer", "buffers")
 
 
@@ -199,7 +199,7 @@ def replay_identical(history: History, baseline: Baseline | None) -> Verdict:
     if history.plan.tolerance is not None:
         judged = ("lr", "ids")  # the scenario says that its bytes may differ
     else:
-        judged = tuple(what for what in REPLAYED if what not in (*GENERATORS, "optimizer") or _repeats(what, baseline))
+        judged = tuple(what for what in REPLAYED if what not in (*RANDOM, "optimizer") or _repeats(what, baseline))
     first_time: dict[tuple[int, int], Event] = {}
     replayed: list[tuple[Event, Event]] = []
     for (rank, _restart), steps in sorted(done.items(), key=lambda item: item[0][1]):
@@ -257,7 +257,7 @@ def _repeats(what: str, baseline: Baseline | None) -> bool:
     A generator that is never seeded cannot be replayed, nor a time that an optimizer notes.
     """
     if baseline is None:
-        return what not in GENERATORS
+        return what not in RANDOM
     return all(what in digests for steps in baseline.updates.values() for digests in steps.values())
 
 
