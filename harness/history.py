@@ -34,12 +34,14 @@ class AgentExit:
     Attributes:
         exit_code: negative for a signal, as in subprocess.
         order: when it was seen; of those that were found dead at once it is the same.
+        t_ns: the same by the clock of the events; None if it did not say, as torchrun itself does not.
     """
 
     pid: int
     local_rank: int
     exit_code: int
     order: int = 0
+    t_ns: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -348,6 +350,7 @@ def _check_types(outcome: Outcome) -> None:
         outcome.started_ns,
         outcome.ended_ns,
         *(n for e in outcome.agent_exits for n in (e.pid, e.local_rank, e.order)),
+        *(e.t_ns for e in outcome.agent_exits if e.t_ns is not None),
     ]
     numbers += [n for a in outcome.asked for n in (a.rank, a.restart, a.pid)]
     codes = [code for code in (outcome.exit_code, *(e.exit_code for e in outcome.agent_exits)) if code is not None]

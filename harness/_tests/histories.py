@@ -231,9 +231,15 @@ class Story:
     def _reported(self, rank: int, code: int | None) -> Self:
         if code is not None:
             order = len(self.agent_exits)
-            self.agent_exits.append(AgentExit(pid=self.pid(rank), local_rank=rank, exit_code=code, order=order))
+            self.agent_exits.append(
+                AgentExit(pid=self.pid(rank), local_rank=rank, exit_code=code, order=order, t_ns=self._now_ns())
+            )
         self.alive.discard(rank)
         return self
+
+    def _now_ns(self) -> int:
+        """Between the last event and the next, and after the end that was told before."""
+        return len(self.events) * 1_000_000 + self.passed_ns + 1_000 * (len(self.agent_exits) + 1)
 
     def edit(self, kind: Kind, *, data: dict[str, Any] | None = None, **match: Any) -> Self:
         """Change the events of this kind that ``match`` (rank, step, restart, phase); there must be one."""

@@ -146,6 +146,11 @@ FILES: dict[str, tuple[str, Callable[[str], str], str]] = {
     "an outcome that is a list": ("outcome.json", lambda _: "[]", "no readable outcome"),
     "an outcome too deep": ("outcome.json", lambda _: "[" * 200_000, "no readable outcome"),
     "an outcome with a code in words": ("outcome.json", edited(exit_code="0"), "no whole number"),
+    "an outcome with an end found at a time in words": (
+        "outcome.json",
+        edited(agent_exits=[{"pid": 9, "local_rank": 1, "exit_code": -6, "order": 0, "t_ns": "3"}]),
+        "no whole number",
+    ),
     "an outcome with a leftover that is a number": ("outcome.json", edited(leftovers=[1]), "a leftover no string"),
     "a baseline that is null": ("baseline.json", lambda _: "null", "no readable baseline"),
     "a baseline whose updates are a list": ("baseline.json", edited(updates=[]), "no readable baseline"),

@@ -72,6 +72,8 @@ def test_a_rank_that_ended_is_named_though_its_peer_falls_before_the_agent_looks
     history = run("import select, signal\n" + FALLS_AT_ONCE)
     codes = {each.local_rank: each.exit_code for each in history.outcome.agent_exits}
     assert codes[1] == -signal.SIGTERM
+    last = max(event.t_ns for event in history.of(rank=1))
+    assert all(last < (each.t_ns or 0) < history.outcome.ended_ns for each in history.outcome.agent_exits)
     (cause,) = diagnose(history)
     assert (cause.rank, cause.exit_code) == (1, -signal.SIGTERM)
 

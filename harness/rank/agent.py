@@ -85,7 +85,7 @@ class ForkedProcess:
         if failed:
             each = (f"failed (exitcode: {p.returncode}) local_rank: {p.local_rank} (pid: {p.pid})" for p in failed)
             with suppress(OSError):  # a full disk: the ranks are to be ended all the same
-                os.write(1, f"found dead: {' '.join(each)}\n".encode())
+                os.write(1, f"found dead at {time.monotonic_ns()}: {' '.join(each)}\n".encode())
 
     def wait(self, timeout: float | None = None) -> int:
         ends = None if timeout is None else time.monotonic() + timeout

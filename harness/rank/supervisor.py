@@ -31,6 +31,7 @@ SETTLE_S = 6.0
 LOOK_S = 0.5  # how often it looks for ranks that were told to end while they were stopped
 _WOKEN_BY = {signal.SIGCHLD, signal.SIGTERM, signal.SIGINT}
 _FAILED = re.compile(rb"failed \(exitcode: (-?\d+)\) local_rank: (\d+) \(pid: (\d+)\)")
+_FOUND = re.compile(rb"found dead at (\d+): ")  # as only the warm agent says
 
 
 def supervise(run_dir: Path, parent_pid: int, be_agent: Callable[[list[str]], NoReturn]) -> None:
@@ -175,10 +176,12 @@ def _agent_exits(run_dir: Path) -> Iterator[dict[str, int]]:
     told: set[bytes] = set()
     with suppress(OSError):
         for order, line in enumerate((run_dir / LAUNCHER_LOG).read_bytes().splitlines()):
+            at = _FOUND.search(line)
             for code, local_rank, pid in _FAILED.findall(line):
                 if pid not in told:
                     told.add(pid)
-                    yield {"pid": int(pid), "local_rank": int(local_rank), "exit_code": int(code), "order": order}
+                    found = {"pid": int(pid), "local_rank": int(local_rank), "exit_code": int(code), "order": order}
+                    yield found if at is None else found | {"t_ns": int(at[1])}
 
 
 def _write_outcome(run_dir: Path, **outcome: Any) -> None:
