@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from harness.checks.cause import Cause, moment_ns, of_end, signal_name
 from harness.checks.ends import End
-from harness.history import History
+from harness.checks.sent import Sent, asked, sent_by_group
+from harness.history import AgentExit, History
 from harness.wire import Kind
 
 
@@ -27,18 +28,79 @@ def first_death(history: History, restart: int, ends: Mapping[int, End]) -> Caus
             exit_code=exit_code,
             detail=f"the launcher itself was ended by {name}; what became of its ranks follows from that",
         )
-    reported = {a.pid: a.order for a in history.outcome.agent_exits}
     signalled = [end for end in ends.values() if end.way in ("signal", "vanished") or _is_terminated(end)]
-    if signalled:
-        return of_end(
-            min(signalled, key=lambda end: (_order(history, end, restart, reported), moment_ns(end))), restart
-        )
+    fallen = _fallen(history, restart, ends, signalled)
+    if first := [end for end in signalled if end.rank not in fallen]:
+        found = _found_dead(history, restart)
+        return of_end(min(first, key=lambda end: (_order(found, end.rank), moment_ns(end))), restart)
     raised = [end for end in ends.values() if end.way == "exception" and not end.in_collective]
     if raised:
         # A save or load that is given up is given up on all ranks: those raise as well whose part of it was well.
         own = [end for end in raised if not _blamed_by(end)]
         return of_end(min(own, key=moment_ns), restart) if own else _told_by(min(raised, key=moment_ns), restart, ends)
     return None
+
+
+def _fallen(history: History, restart: int, ends: Mapping[int, End], died: list[End]) -> set[int]:
+    """Of the ranks that a signal ended those that fell after one that had failed or left of itself, or of their like.
+
+    A signal alone does not make a culprit: a backend, or a script, that loses a peer may abort its own process.
+    """
+    gone = [end for end in ends.values() if _is_of_itself(end)]
+    may_wait = gone and any(end.signal == "SIGABRT" for end in died)
+    sent = [*sent_by_group(history, restart).values()] if may_wait else []
+    found = {rank: told.t_ns for rank, told in _found_dead(history, restart).items() if told.t_ns is not None}
+    fallen: set[int] = set()
+    for first in gone:  # it grows: of one that fell others fall
+        for end in died:
+            if end.rank not in fallen and (
+                _outlived(first, end, found) or _aborted_for_want_of(history, restart, first, end, found, sent)
+            ):
+                fallen.add(end.rank)
+                gone.append(end)
+    return fallen
+
+
+def _outlived(first: End, end: End, found: Mapping[int, int]) -> bool:
+    """Whether it still lived when the first had failed: it wrote more, or the agent found it dead later."""
+    if first.word is None or (first.way == "exit" and first.code == 0):
+        return False  # that one may have been done
+    if end.last is not None and end.last.t_ns > first.word.t_ns:
+        return True
+    return first.rank in found and end.rank in found and found[first.rank] < found[end.rank]
+
+
+def _aborted_for_want_of(
+    history: History, restart: int, first: End, end: End, found: Mapping[int, int], sent: Iterable[Sent]
+) -> bool:
+    """Whether it aborted itself in a call that the first never sent: its last record is older than its death.
+
+    Not if the agent had found it dead before the first began to fail. Other signals come from outside, or of its own
+    memory: not of a lost peer.
+    """
+    if end.signal != "SIGABRT" or not any(_waits(group, end.rank, first.rank) for group in sent):
+        return False
+    return first.word is None or end.rank not in found or found[end.rank] > _began_to_fail_ns(history, restart, first)
+
+
+def _waits(group: Sent, waiting: int, absent: int) -> bool:
+    """Whether the last call of the one is none that the other sent."""
+    if absent not in group or not group.get(waiting):
+        return False
+    call = len(group[waiting]) - 1
+    return len(group[absent]) <= call or asked(group[absent][call]) != asked(group[waiting][call])
+
+
+def _began_to_fail_ns(history: History, restart: int, end: End) -> int:
+    """When its work was over: it may take its group down before its last word is on record."""
+    worked = 0 if end.last is None else end.last.seq
+    mine = history.of(rank=end.rank, restart=restart)
+    return next((event.t_ns for event in mine if event.seq > worked), moment_ns(end))
+
+
+def _is_of_itself(end: End) -> bool:
+    """Whether it left, or raised what neither came out of communication nor was of another's save or load."""
+    return end.way == "exit" or (end.way == "exception" and not end.in_collective and not _blamed_by(end))
 
 
 def _blamed_by(end: End) -> list[int]:
@@ -63,7 +125,13 @@ def _is_terminated(end: End) -> bool:
     return end.way == "ended" and end.code is not None and end.code < 0
 
 
-def _order(history: History, end: End, restart: int, reported: Mapping[int, int]) -> int:
+def _found_dead(history: History, restart: int) -> dict[int, AgentExit]:
+    """Of each rank that the agent found dead what it said."""
+    told = {told.pid: told for told in history.outcome.agent_exits}
+    starts = history.of(Kind.START, restart=restart)
+    return {start.rank: told[start.data["pid"]] for start in starts if start.data["pid"] in told}
+
+
+def _order(found: Mapping[int, AgentExit], rank: int) -> int:
     """When the agent saw that it had ended; after all others if it did not."""
-    pid = next((e.data["pid"] for e in history.of(Kind.START, rank=end.rank, restart=restart)), None)
-    return reported.get(-1 if pid is None else pid, sys.maxsize)
+    return found[rank].order if rank in found else sys.maxsize

@@ -1,8 +1,8 @@
 """The first cause of each failed restart: whose fault it was, and what it did; victims are not named.
 
 Decided by what ranks sent and how their processes ended, in this order: the ranks' data or collectives parted; a rank
-was ended by a signal that the launcher did not send; an exception that did not come out of communication; a rank left
-early; else it is a hang, and the ranks behind are named. Never by an error's text.
+was ended by a signal that the launcher did not send, and not after one of the next two; an exception that did not come
+out of communication; a rank left early; else it is a hang, and the ranks behind are named. Never by an error's text.
 """
 
 from __future__ import annotations
