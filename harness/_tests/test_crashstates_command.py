@@ -90,6 +90,15 @@ def test_a_missing_call_is_named_with_its_place(
     assert any("lost: operation" in text and f"saver.py:{number})" in text for text in out.splitlines())
 
 
+def test_of_a_crash_that_loses_nothing_it_is_said_what_has_to_come_last(capsys: pytest.CaptureFixture[str]) -> None:
+    early = Path(__file__).parents[2] / "workloads/planted/savers/acknowledges_at_dispatch.py"
+    assert main(["crashstates", str(early), "--model", "kill"]) == BROKEN
+    lines = capsys.readouterr().out.splitlines()
+    number = next(i for i, text in enumerate(lines) if "missing: a whole save for load to take" in text)
+    assert "after a crash between these two: " in lines[number]
+    assert [text.split()[0] for text in lines[number - 2 : number]] == ["after", "before"]
+
+
 def test_the_weakest_kind_of_crash_is_named(saver: Path, capsys: pytest.CaptureFixture[str]) -> None:
     saver.write_text(without("    os.fsync(fd)\n"))
     assert main(["crashstates", str(saver), "--model", "kill"]) == OK

@@ -70,7 +70,11 @@ def finding_lines(finding: Finding) -> Iterator[str]:
         yield f"  after {operation(finding.last)}"
         if finding.next is not None:
             yield f"  before {operation(finding.next)}"
-        yield "  missing: load must not take what stands between the two: give it its name, or its marker, last"
+        when = "from there on" if finding.next is None else "between these two"
+        yield (
+            f"  missing: a whole save for load to take after a crash {when}: the name or marker that load looks for "
+            "comes after all data, and what acknowledges the save or deletes an older one comes after that"
+        )
 
 
 def missing_call(loss: Loss, last: Operation) -> str:
