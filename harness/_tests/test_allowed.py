@@ -69,6 +69,19 @@ CASES: dict[str, tuple[Plan, list[Expect]]] = {
         plan(KILL, fault("skip_collective", restart=1, at={"collective": 1}), max_restarts=1, ranks=3),
         [found("CollectivesAgree", rank=1)],
     ),
+    "a buffer that has drifted shows at the end, unless the job stops before": (
+        plan(fault("drift_buffer", rank=0), fault("skip_collective", restart=1, at={"collective": 1})),
+        [
+            found("EndsLikeBaseline", step=None),
+            found("ReplayIdentical", step=None),
+            *(
+                Expect(outcome="detected", broken=(one.broken[0], Broken(guarantee="CollectivesAgree", step=5)))
+                for one in (found("EndsLikeBaseline", step=None), found("ReplayIdentical", step=None))
+            ),
+            Expect(outcome="recovers"),
+            Expect(outcome="stops", restarts=0),
+        ],
+    ),
     "a rank that loses its connections is as one that ends": (
         plan(fault("abort_group", at={"collective": 1}), max_restarts=1),
         [Expect(outcome="recovers", restarts=1)],
