@@ -15,6 +15,7 @@ from pathlib import Path
 from harness.crashstates.calibration import calibrate, verdict_of
 from harness.crashstates.explore import DEFAULT_MOST, Explorer, Share, State
 from harness.crashstates.findings import StaticFinding, static_findings
+from harness.crashstates.garbage import rarely_collected
 from harness.crashstates.models import MODEL_NAMES, ModelName, Situation
 from harness.crashstates.operation import Operation, Recording
 from harness.crashstates.ranks.outcome import Outcome
@@ -141,7 +142,7 @@ def examine(
             anew.problems = [*late_changes(recording), *anew.problems]
         return anew
 
-    with Session(file, host=host) as session:
+    with rarely_collected(100_000), Session(file, host=host) as session:
         with reading(keeps_raised=True) as reader:  # before there is anything to read: its ranks meet meanwhile
             with _timed(found, "record"):
                 recording = found.recording = record(session, root, session.steps)

@@ -18,13 +18,12 @@ import signal
 import sys
 import threading
 import traceback
-from collections.abc import Iterator
-from contextlib import contextmanager
 from importlib.machinery import SourceFileLoader
 from pathlib import Path
 from types import CodeType, ModuleType
 from typing import Any
 
+from harness.crashstates.garbage import rarely_collected
 from harness.crashstates.ranks import rank
 from harness.crashstates.ranks.channel import Channel
 from harness.crashstates.ranks.nursery import Nursery, Request
@@ -43,7 +42,7 @@ def main(channel_fd: int, parent_pid: int, packages: list[str]) -> None:
     lifeline.die_with_parent(parent_pid, signal.SIGTERM)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the controller's to handle
     channel = Channel.of_fd(channel_fd)
-    with _rarely_collected():
+    with rarely_collected(1_000_000):
         for package in packages:
             try:
                 importlib.import_module(package)
@@ -63,7 +62,7 @@ def _be_file(channel: Channel, request: Request) -> None:
     faulthandler.register(signal.SIGUSR1, file=stacks)
     path = Path(request["file"])
     try:
-        with _rarely_collected():
+        with rarely_collected(1_000_000):
             module = _import(path)
             facts = _facts(path, module)
     except _Unfit as error:
@@ -189,18 +188,6 @@ def _require_function(module: ModuleType, name: str, arguments: tuple[str, ...])
         pass  # one that does not tell its arguments
     if inspect.iscoroutinefunction(function):
         raise _Unfit(f"{name} is a coroutine function; wrap it: def {name}(...): return asyncio.run(...)")
-
-
-@contextmanager
-def _rarely_collected() -> Iterator[None]:
-    """Imports make much and leave little garbage: looking for it takes an eighth of the time that torch's takes."""
-    usual, rare = gc.get_threshold(), (1_000_000, 1000, 1000)
-    gc.set_threshold(*rare)
-    try:
-        yield
-    finally:
-        if gc.get_threshold() == rare:  # else the file has its own idea
-            gc.set_threshold(*usual)
 
 
 def _freeze() -> None:
