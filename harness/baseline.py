@@ -224,17 +224,18 @@ def compared(one: Baseline, other: Baseline, effects: Sequence[Effect] = ()) -> 
     it: the time that a step took, say.
     """
     if other.reason:
-        return replace(one, repeatable=False, reason=f"of two runs without faults the second differs: {other.reason}")
+        reason = f"of two runs without faults the second differs: {other.reason}"
+        return replace(one, repeatable=False, reason=reason, updates=_without(one, *GENERATORS))
     alike = [in_common(*places) for places in zip(effects, one.effects, other.effects, strict=False)]
-    one = replace(one, effects=tuple(alike))
+    updates = _without(one, *(part for part in GENERATORS if not _is_drawn_alike(part, one, other)))
+    one = replace(one, effects=tuple(alike), updates=updates)
     different = _difference(one, other)
     if different and _difference(*(shorter := (_without_optimizer(one), _without_optimizer(other)))) is None:
         (one, other), different = shorter, None
     if different:
         return replace(one, repeatable=False, reason=f"two runs without faults differ in {different}")
-    updates = _without(one, *(part for part in GENERATORS if not _is_drawn_alike(part, one, other)))
     collectives = one.collectives if one.collectives == other.collectives else {}  # they may depend on the time
-    return replace(one, repeatable=True, updates=updates, collectives=collectives)
+    return replace(one, repeatable=True, collectives=collectives)
 
 
 def _difference(one: Baseline, other: Baseline) -> str | None:

@@ -12,7 +12,7 @@ Where the scenario names guarantees, those must be valid, and of the others only
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
@@ -132,8 +132,8 @@ def _weighed(
         blamed.sort(key=lambda v: v.guarantee != "FaultFired")
         return _judgement("unknown", verdicts, blamed, problems, diagnosis)
     if any(v.outcome != "unknown" for v in blamed) or any(not p.is_open for p in problems):
-        blamed.sort(key=lambda v: v.outcome == "unknown")
-        return _judgement("failed", verdicts, blamed, problems, diagnosis)
+        told = sorted(blamed, key=lambda v: (v.outcome == "unknown", not _comes_before(v, blamed)))
+        return _judgement("failed", verdicts, told, problems, diagnosis)
     if blamed or problems:
         return _judgement("unknown", verdicts, blamed, problems, diagnosis)
     return Judgement(
@@ -230,6 +230,13 @@ def _to_hold(history: History, verdicts: dict[str, Verdict]) -> tuple[str, ...]:
             )
         case _:
             return tuple(verdicts)
+
+
+def _comes_before(verdict: Verdict, blamed: Sequence[Verdict]) -> bool:
+    """Whether a launch went on from a wrong state, and all else that is broken may have come of that."""
+    others = [other.restart for other in blamed if other.outcome == "invalid" and other.restart is not None]
+    is_start = verdict.guarantee == "RollbackExact" and verdict.restart is not None
+    return is_start and all(other >= (verdict.restart or 0) for other in others)
 
 
 def _is_consequence(history: History, verdicts: dict[str, Verdict], name: str) -> bool:

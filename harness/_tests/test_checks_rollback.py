@@ -181,6 +181,26 @@ def test_what_an_older_rank_side_recorded_of_all_generators_at_once_is_judged(is
     assert (found.outcome, found.rank, found.step) == ("invalid", 1 if is_seeded else 0, 6)
 
 
+@pytest.mark.parametrize(
+    ("changed", "is_seeded", "outcome"),
+    [
+        ({"torch_random": "x"}, True, "invalid"),
+        ({"torch_random": "x"}, False, "valid"),
+        ({"params": "x", "optimizer": "x", "buffers": "x"}, True, "valid"),
+        ({"ids": [3, 4]}, True, "invalid"),
+    ],
+    ids=["random state", "random state that never repeats", "bytes", "samples"],
+)
+def test_where_bytes_may_differ_what_went_into_an_update_is_compared(
+    changed: dict[str, Any], is_seeded: bool, outcome: str
+) -> None:
+    steps = {step: {**digests(step)} | (generators(1, step) if is_seeded else {}) for step in range(1, 13)}
+    story = resumed(tolerance=1e-3).edit(Kind.UPDATE, rank=1, step=6, restart=1, data=changed)
+    found = verdict("ReplayIdentical", story, baseline(updates=dict.fromkeys((0, 1), steps)))
+    assert found.outcome == outcome
+    assert outcome == "valid" or (found.rank, found.step) == (1, 6)
+
+
 def test_a_second_replay_is_compared_with_the_first_time() -> None:
     story = resumed_twice()
     found = verdict("ReplayIdentical", story.edit(Kind.UPDATE, rank=1, step=8, restart=2, data={"params": "x"}))

@@ -390,3 +390,15 @@ def test_a_diagnosis_that_crashes_is_unknown(monkeypatch: pytest.MonkeyPatch) ->
     found = judged(clean())
     assert found.outcome == "unknown"
     assert "diagnosis itself crashed: ZeroDivisionError" in found.headline
+
+
+@pytest.mark.parametrize(("restart", "step", "first"), [(1, 7, "RollbackExact"), (0, 3, "CulpritNamed")])
+def test_a_launch_that_goes_on_from_another_state_is_told_before_what_may_have_come_of_it(
+    restart: int, step: int, first: str
+) -> None:
+    story = recovering().edit(Kind.STATE, rank=1, restart=1, data={"params": "x"})
+    story.edit(Kind.COLLECTIVE, rank=1, restart=restart, step=step, data={"numel": 1})
+    found = judged(story)
+    assert {"RollbackExact", "CollectivesAgree"} <= {verdict.guarantee for verdict in found.blamed}
+    assert found.blamed[0].guarantee == first
+    assert found.headline.startswith(f"{first} is broken")
