@@ -139,6 +139,13 @@ def test_of_those_that_fall_none_is_named_where_a_third_died_by_itself() -> None
 
 
 FAILS_ALONE = """
+from pathlib import Path
+
+def await_other():
+    record = Path(__file__).with_name("rank-1") / "events-0.jsonl"
+    while b'"op":"all_reduce"' not in record.read_bytes():
+        pass
+
 dist.init_process_group("gloo")
 dist.barrier()
 if rank == 0:
@@ -156,7 +163,7 @@ COLD = pytest.param("torchrun", marks=pytest.mark.slow)
     ("fails", "how"),
     [
         pytest.param("raise ValueError('a bug')", "exception", id="it raises"),
-        pytest.param("import time; time.sleep(0.5); raise ValueError", "exception", id="the other waits"),
+        pytest.param("await_other(); raise ValueError", "exception", id="the other waits"),
         pytest.param("os._exit(0)", "exit", id="it leaves"),
     ],
 )
